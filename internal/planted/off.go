@@ -1,0 +1,23 @@
+//go:build !planted
+
+package planted
+
+// Faults, all out.
+const (
+	FreezeOutsideLock     = false
+	NoSecondLook          = false
+	StaleView             = false
+	ReleaseBeforeBits     = false
+	SeenBeforeWriteActive = false
+	SeenBeforeWriteFrozen = false
+	MemtableWordsInCache  = false
+	AckBeforeSync         = false
+	SyncStartedEarlier    = false // rule 11
+	NoChainCheck          = false // rule 12
+	TornIsSkipped         = false // rule 12
+	UnlinkBeforeIngestRow = false // rule 15
+	NoBitsAtOpen          = false // rule 15
+	SegmentIDReused       = false // rule 16
+	SegmentRecordLate     = false // rule 16
+	WaitForRoomInside     = false
+)

@@ -1,0 +1,27 @@
+//go:build planted
+
+package planted
+
+import "os"
+
+var fault = os.Getenv(EnvVar)
+
+// Faults, of which the environment variable EnvVar names the one that is in.
+var (
+	FreezeOutsideLock     = fault == "freeze-outside-lock"
+	NoSecondLook          = fault == "no-second-look"
+	StaleView             = fault == "stale-view"
+	ReleaseBeforeBits     = fault == "release-before-bits"
+	SeenBeforeWriteActive = fault == "seen-before-write-active"
+	SeenBeforeWriteFrozen = fault == "seen-before-write-frozen"
+	MemtableWordsInCache  = fault == "memtable-words-in-cache"
+	AckBeforeSync         = fault == "ack-before-sync"
+	SyncStartedEarlier    = fault == "sync-started-earlier"
+	NoChainCheck          = fault == "no-chain-check"
+	TornIsSkipped         = fault == "torn-is-skipped"
+	UnlinkBeforeIngestRow = fault == "unlink-before-ingest-row"
+	NoBitsAtOpen          = fault == "no-bits-at-open"
+	SegmentIDReused       = fault == "segment-id-reused"
+	SegmentRecordLate     = fault == "segment-record-late"
+	WaitForRoomInside     = fault == "wait-for-room-inside"
+)

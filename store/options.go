@@ -1,0 +1,195 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"dedupstore/internal/seam"
+	"dedupstore/mmapfilter"
+)
+
+// Hash names the function that turns a key into its digest. It is fixed when
+// a store is created.
+type Hash uint8
+
+const (
+	// HashDefault means SipHash for a new store and whatever an existing
+	// store was made with.
+	HashDefault Hash = iota
+	// HashSipHash is SipHash-2-4 with 64 bits under a random 128-bit key that
+	// is made with the store, so that nobody can aim two URLs at one digest.
+	HashSipHash
+	// HashXXH64 is XXH64: three times as fast, and open to anybody who wants
+	// to make two URLs collide. For keys that nobody can aim at you.
+	HashXXH64
+)
+
+var hashNames = [...]string{HashDefault: "default", HashSipHash: "siphash", HashXXH64: "xxh64"}
+
+// String returns the name that ParseHash reads.
+func (h Hash) String() string {
+	if int(h) < len(hashNames) {
+		return hashNames[h]
+	}
+	return fmt.Sprintf("hash(%d)", uint8(h))
+}
+
+// ParseHash reads "siphash", "xxh64" or "default".
+func ParseHash(s string) (Hash, error) {
+	for h, name := range hashNames {
+		if s == name {
+			return Hash(h), nil
+		}
+	}
+	return 0, fmt.Errorf("store: unknown hash %q, want siphash or xxh64", s)
+}
+
+// Durability says what an answer has survived when it is given. See the
+// package documentation for the promises in words.
+type Durability uint8
+
+const (
+	// Interval answers after the record is written to the log file, which is
+	// synced at least every SyncInterval.
+	Interval Durability = iota
+	// Sync answers after the record is synced.
+	Sync
+	// NoSync answers after the record is written; it is synced at a flush.
+	NoSync
+)
+
+var durabilityNames = [...]string{Interval: "interval", Sync: "sync", NoSync: "nosync"}
+
+// String returns the name that ParseDurability reads.
+func (d Durability) String() string {
+	if int(d) < len(durabilityNames) {
+		return durabilityNames[d]
+	}
+	return fmt.Sprintf("durability(%d)", uint8(d))
+}
+
+// ParseDurability reads "sync", "interval" or "nosync".
+func ParseDurability(s string) (Durability, error) {
+	for d, name := range durabilityNames {
+		if s == name {
+			return Durability(d), nil
+		}
+	}
+	return 0, fmt.Errorf("store: unknown durability %q, want sync, interval or nosync", s)
+}
+
+const (
+	// MaxKeyBytes is the length of the longest key that is taken.
+	MaxKeyBytes = 1 << 20 // 1 MiB
+
+	defaultExpectedURLs = 4 << 20   // a bitmap of 6 MiB
+	defaultMemoryBytes  = 256 << 20 // 256 MiB
+	minMemoryBytes      = 1 << 20   // 1 MiB
+	maxExpectedURLs     = 1 << 40   // a bitmap of 1.5 TiB
+	defaultSyncInterval = time.Second
+	defaultKeyProfile   = "none/1"
+	maxKeyProfileBytes  = 64
+)
+
+// Options are the settings of a store. The zero value, or a nil pointer, is
+// a safe default. Open copies what it is given and never writes into it.
+type Options struct {
+	// MustExist refuses to create a store (ErrNotExist).
+	MustExist bool
+	// MustCreate refuses to open a store that exists (fs.ErrExist).
+	MustCreate bool
+	// ReadOnly opens an existing store without writing one byte to it. Add
+	// returns ErrReadOnly. Several processes may have a store open read-only
+	// at once, and none while another has it open for writing.
+	ReadOnly bool
+
+	// Hash is fixed for the store's life. HashDefault takes what an existing
+	// store has; another one that differs is refused (ErrOptionsMismatch).
+	Hash Hash
+	// KeyProfile names how the caller turns a URL into a key, for example
+	// "none/1": opaque to the store, recorded at creation, at most 64 bytes.
+	// Empty takes what an existing store has, and "none/1" for a new one.
+	KeyProfile string
+
+	// Durability is the level that answers are given at. Default: Interval.
+	Durability Durability
+	// SyncInterval is the longest time between two syncs of the log at level
+	// Interval. Default: 1 s.
+	SyncInterval time.Duration
+
+	// ExpectedURLs sizes the bitmap of a new store, 12 bits a URL. Beyond it
+	// answers stay exact and become slower. Default: 4 Mi, a bitmap of 6 MiB.
+	// An existing store keeps its own.
+	ExpectedURLs int64
+	// MemoryBytes bounds the store's anonymous memory: half of it is for the
+	// two memtables, the rest for caches. Default: 256 MiB; at least 1 MiB.
+	MemoryBytes int64
+
+	// Logger is told what recovery found and what Pebble does in the
+	// background. Default: nothing is logged.
+	Logger *slog.Logger
+
+	seams seam.Seams
+}
+
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.SyncInterval == 0 {
+		c.SyncInterval = defaultSyncInterval
+	}
+	if c.ExpectedURLs == 0 {
+		c.ExpectedURLs = defaultExpectedURLs
+	}
+	if c.MemoryBytes == 0 {
+		c.MemoryBytes = defaultMemoryBytes
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.seams.FS == nil {
+		c.seams.FS = vfs.Default
+	}
+	if c.seams.Device == nil {
+		c.seams.Device = mmapfilter.Files
+	}
+	return c
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("store: options: "+format, args...))
+	}
+	if o.MustExist && o.MustCreate {
+		bad("MustExist and MustCreate exclude each other")
+	}
+	if o.ReadOnly && o.MustCreate {
+		bad("ReadOnly and MustCreate exclude each other")
+	}
+	if int(o.Hash) >= len(hashNames) {
+		bad("unknown hash %d", o.Hash)
+	}
+	if len(o.KeyProfile) > maxKeyProfileBytes {
+		bad("KeyProfile has %d bytes, at most %d", len(o.KeyProfile), maxKeyProfileBytes)
+	}
+	if int(o.Durability) >= len(durabilityNames) {
+		bad("unknown durability %d", o.Durability)
+	}
+	if o.SyncInterval < 0 {
+		bad("SyncInterval is negative: %v", o.SyncInterval)
+	}
+	if o.ExpectedURLs < 0 || o.ExpectedURLs > maxExpectedURLs {
+		bad("ExpectedURLs is %d, want 1 to %d", o.ExpectedURLs, int64(maxExpectedURLs))
+	}
+	if o.MemoryBytes < minMemoryBytes {
+		bad("MemoryBytes is %d, want at least %d", o.MemoryBytes, minMemoryBytes)
+	}
+	return errors.Join(errs...)
+}
