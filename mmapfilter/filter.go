@@ -91,6 +91,8 @@ type Filter struct {
 	// Of the maintainer alone.
 	sequence uint64 // of the header as of the last Sync
 	err      error  // the first failure, and the answer from then on
+	// unpublished is the number of bits set by the change that is going on.
+	unpublished uint64
 
 	// Written by the maintainer, read by anyone.
 	ingest atomic.Uint64
@@ -219,14 +221,20 @@ func (f *Filter) Fill() float64 { return float64(f.ones.Load()) / float64(f.fixe
 // Has reports whether the word may have been set. False is definite.
 func (f *Filter) Has(word uint64) bool {
 	block := (*[blockWords]uint64)(f.body[blockOf(word, f.blocks)*blockWords:])
-	h := probesOf(word, f.seed)
-	for range f.probes {
-		if atomic.LoadUint64(&block[h>>6%blockWords])&(1<<(h%64)) == 0 {
-			return false
-		}
-		h >>= 9
+	h := probesOf(word, f.seed, f.probes)
+	// A branch for each bit would be guessed wrong once for a miss, which
+	// costs more than to look at bits in vain: three at a time, then the rest.
+	m := atomic.LoadUint64(&block[h>>6%blockWords]) >> (h % 64)
+	m &= atomic.LoadUint64(&block[h>>15%blockWords]) >> (h >> 9 % 64)
+	m &= atomic.LoadUint64(&block[h>>24%blockWords]) >> (h >> 18 % 64)
+	if m&1 == 0 {
+		return false
 	}
-	return true
+	m &= atomic.LoadUint64(&block[h>>33%blockWords]) >> (h >> 27 % 64)
+	m &= atomic.LoadUint64(&block[h>>42%blockWords]) >> (h >> 36 % 64)
+	m &= atomic.LoadUint64(&block[h>>51%blockWords]) >> (h >> 45 % 64)
+	m &= atomic.LoadUint64(&block[h>>60%blockWords]) >> (h >> 54 % 64)
+	return m&1 != 0
 }
 
 // Touch brings the block of a word into the cache and returns some of it, for
@@ -291,42 +299,77 @@ func (f *Filter) fail(err error) error {
 // After an error some of the bits are set. The filter then answers every
 // further SetSorted and Sync with the same error.
 func (f *Filter) SetSorted(words []uint64) error {
+	return f.change(func() { f.setSorted(words) })
+}
+
+// change runs a change of bits, whose failure is the last thing that happens
+// to the filter.
+func (f *Filter) change(set func()) error {
 	if err := f.writable(); err != nil {
 		return err
 	}
-	if err := f.guard(func() { f.setSorted(words) }); err != nil {
+	err := f.guard(set)
+	f.ones.Add(f.unpublished)
+	f.unpublished = 0
+	if err != nil {
 		return f.fail(err)
 	}
 	return nil
 }
 
 func (f *Filter) setSorted(words []uint64) {
-	var ones int
-	// A fault leaves the count too low, which is what Header.Ones allows.
-	defer func() { f.ones.Add(uint64(ones)) }()
 	for i := 0; i < len(words); {
 		b := blockOf(words[i], f.blocks)
-		var gathered [blockWords]uint64
+		var bits [blockWords]uint64
 		for {
-			h := probesOf(words[i], f.seed)
-			for range f.probes {
-				gathered[h>>6%blockWords] |= 1 << (h % 64)
-				h >>= 9
-			}
+			h := probesOf(words[i], f.seed, f.probes)
+			bits[h>>6%blockWords] |= 1 << (h % 64)
+			bits[h>>15%blockWords] |= 1 << (h >> 9 % 64)
+			bits[h>>24%blockWords] |= 1 << (h >> 18 % 64)
+			bits[h>>33%blockWords] |= 1 << (h >> 27 % 64)
+			bits[h>>42%blockWords] |= 1 << (h >> 36 % 64)
+			bits[h>>51%blockWords] |= 1 << (h >> 45 % 64)
+			bits[h>>60%blockWords] |= 1 << (h >> 54 % 64)
 			i++
 			if i == len(words) || blockOf(words[i], f.blocks) != b {
 				break
 			}
 		}
-		block := (*[blockWords]uint64)(f.body[b*blockWords:])
-		for j, set := range gathered {
-			old := block[j]
-			if set &^= old; set != 0 {
-				atomic.StoreUint64(&block[j], old|set)
-				ones += bits.OnesCount64(set)
-			}
+		f.or(b, &bits)
+	}
+}
+
+// or sets bits in a block. There is one writer, so a load and a store are
+// enough; lookups at the same time see each word as it was or as it will be.
+func (f *Filter) or(b uint64, set *[blockWords]uint64) {
+	block := (*[blockWords]uint64)(f.body[b*blockWords:])
+	var ones int
+	for i, want := range set {
+		old := block[i]
+		if want &^= old; want != 0 {
+			atomic.StoreUint64(&block[i], old|want)
+			ones += bits.OnesCount64(want)
 		}
 	}
+	// Behind the stores: a fault leaves the count too low, which is what
+	// Header.Ones allows.
+	f.unpublished += uint64(ones)
+}
+
+// OrBlocks sets bits by whole blocks: src holds the bits of consecutive
+// blocks, eight words for each, of which the first is block first. An error is
+// that of SetSorted.
+func (f *Filter) OrBlocks(first uint64, src []uint64) error {
+	n := uint64(len(src)) / blockWords
+	if len(src)%blockWords != 0 || first > f.blocks || n > f.blocks-first {
+		return fmt.Errorf("mmapfilter: %s: %d words of bits from block %d, of %d blocks",
+			f.path, len(src), first, f.blocks)
+	}
+	return f.change(func() {
+		for i := range n {
+			f.or(first+i, (*[blockWords]uint64)(src[i*blockWords:]))
+		}
+	})
 }
 
 // MissingSorted returns how many of words, which should be ascending, are

@@ -157,12 +157,35 @@ func blockOf(word, blocks uint64) uint64 {
 // mixer is an odd constant without structure: 2^64 over the golden ratio.
 const mixer = 0x9e3779b97f4a7c15
 
-// probesOf returns the positions of a word's bits within its block, 9 bits
-// for each, the first in the low bits; bit 63 is not used. The words of a
-// block share their high bits, so the positions have to come from the low
-// ones: the low half of the product carries these upwards, the high half
-// carries them down, and their sum modulo 2 depends on all of them.
-func probesOf(word, seed uint64) uint64 {
+// probesOf returns the positions of a word's bits within its block: MaxProbes
+// times 9 bits, the first in the low bits; bit 63 is not used. A position may
+// occur more than once, and does where there are fewer probes.
+//
+// The words of a block share their high bits, so the positions have to come
+// from the low ones: the low half of the product carries these upwards, the
+// high half carries them down, and their sum modulo 2 depends on all of them.
+func probesOf(word, seed uint64, probes uint32) uint64 {
 	hi, lo := bits.Mul64(word^seed, mixer)
-	return hi ^ lo
+	h := hi ^ lo
+	if probes != MaxProbes {
+		return repeatFirst(h, probes)
+	}
+	return h
 }
+
+// repeatFirst replaces the positions behind the first probes by the first, so
+// that whoever takes all of them sets and tests no other bits.
+func repeatFirst(h uint64, probes uint32) uint64 {
+	first := h % blockBits
+	for i := probes; i < MaxProbes; i++ {
+		h = h&^((blockBits-1)<<(9*i)) | first<<(9*i)
+	}
+	return h
+}
+
+// Block returns the block of a word.
+func (p Params) Block(word uint64) uint64 { return blockOf(word, p.Blocks) }
+
+// Positions returns the positions of a word's bits within its block, MaxProbes
+// of them, 9 bits each, the first in the low bits. Some may be the same.
+func (p Params) Positions(word uint64) uint64 { return probesOf(word, p.Seed, p.Probes) }
