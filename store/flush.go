@@ -31,6 +31,8 @@ const (
 	// a failed write of its MANIFEST.
 	spareBytes = 2 << 20
 	l0Wait     = 2 * time.Millisecond
+	// tableWordBytes is a little more than a word takes in a table.
+	tableWordBytes = 10
 )
 
 // flushFrozen flushes the frozen memtable and lets it go.
@@ -128,12 +130,10 @@ func (r *registry) apply(changed *registry) {
 func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) {
 	s.mu.Lock()
 	number := s.mu.registry.ingest + 1
-	fresh := true // whether the segment has no tables yet
 	for id, row := range changed.segments {
 		now := s.mu.registry.segments[id]
 		row.words = now.words
 		if id == m.segment {
-			fresh = now.words == 0
 			row.words += uint64(m.count.Load())
 		}
 		row.ingest = number
@@ -144,7 +144,7 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	changed.flushedLSN = m.lsn.Load()
 	changed.clock = stampClock()
 
-	if err := s.checkSpace(m.count.Load()*(8+filterBits/8+1) + spareBytes); err != nil {
+	if err := s.checkSpace(m.count.Load()*tableWordBytes + spareBytes); err != nil {
 		return 0, err
 	}
 	var paths []string
@@ -160,11 +160,7 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 		return 0, err
 	}
 	bytes += n
-	level := 0 // the tables get filters
-	if fresh {
-		level = bottomLevel // no older tables: they go to the last level
-	}
-	words, n, err := s.writeWords(m, number, level)
+	words, n, err := s.writeWords(m, number)
 	paths = append(paths, words...)
 	if err != nil {
 		return 0, err
@@ -207,12 +203,12 @@ type table struct {
 	key  []byte
 }
 
-func (s *Store) newTable(path string, level int) (*table, error) {
+func (s *Store) newTable(path string) (*table, error) {
 	f, err := s.opts.seams.FS.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, wrapPebble(err)
 	}
-	o := s.pebble.MakeWriterOptions(level, s.db.TableFormat())
+	o := s.pebble.MakeWriterOptions(0, s.db.TableFormat())
 	return &table{path: path, w: sstable.NewWriter(objstorageprovider.NewFileWritable(f), o)}, nil
 }
 
@@ -230,7 +226,7 @@ func (t *table) finish() (int64, error) {
 
 // writeWords writes a memtable's words as tables, cuts of one sequence in word
 // order, and sets their bits in the same pass.
-func (s *Store) writeWords(m *memtable, number uint64, level int) (paths []string, bytes int64, err error) {
+func (s *Store) writeWords(m *memtable, number uint64) (paths []string, bytes int64, err error) {
 	var t *table
 	finish := func() error {
 		n, err := t.finish()
@@ -247,7 +243,7 @@ func (s *Store) writeWords(m *memtable, number uint64, level int) (paths []strin
 		if t == nil {
 			path := s.tmpTable(number, len(paths)+1)
 			paths = append(paths, path)
-			if t, err = s.newTable(path, level); err != nil {
+			if t, err = s.newTable(path); err != nil {
 				return err
 			}
 		}
@@ -275,7 +271,7 @@ func (s *Store) setBits(m *memtable) error {
 
 // writeRows writes rows of the registry as one table.
 func (s *Store) writeRows(path string, r *registry) (int64, error) {
-	t, err := s.newTable(path, 0)
+	t, err := s.newTable(path)
 	if err != nil {
 		return 0, err
 	}
