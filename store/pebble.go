@@ -34,7 +34,7 @@ const (
 	// with filters 20 M URLs went in at 2.5 M/s, without at 5 M/s. Small
 	// blocks instead make a Get cheap, for 2 % more disk than 16 KiB.
 	tableBlockBytes = 4 << 10
-	maxL0Sublevels  = 8  // the maintainer ingests below this many only
+	maxL0Sublevels  = 8 // the maintainer ingests below this many only
 )
 
 // pebbleEvents is what Pebble has told outside of its calls' errors.
