@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -85,6 +86,7 @@ func (s *Store) flushFrozen(m *memtable) error {
 	if err := s.removeLogs(m.file); err != nil {
 		return err
 	}
+	s.opts.seams.At("unlinked")
 	s.recycle(m, epoch)
 
 	c := &s.counters
@@ -165,8 +167,14 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := s.db.Ingest(context.Background(), slices.Clone(paths)); err != nil {
-		if isDiskFull(err) && !s.events.dead.Load() {
+	err = ingestTables(s.db, slices.Clone(paths))
+	if s.events.dead.Load() {
+		// It may have returned nil all the same: a MANIFEST whose sync failed
+		// in a compaction syncs the next time, and what was lost is lost.
+		return 0, s.Err()
+	}
+	if err != nil {
+		if isDiskFull(err) {
 			return 0, wrapPebble(err)
 		}
 		err = wrapPebble(err)
@@ -175,6 +183,20 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	}
 	return bytes + n, nil
 }
+
+// ingestTables is Pebble's Ingest, in a goroutine of its own: Fatalf ends the
+// one that it is called in.
+func ingestTables(db *pebble.DB, paths []string) error {
+	err, done := errDied, make(chan struct{})
+	go func() {
+		defer close(done)
+		err = db.Ingest(context.Background(), paths)
+	}()
+	<-done
+	return err
+}
+
+var errDied = errors.New("store: pebble cannot go on")
 
 func (s *Store) tmpTable(number uint64, i int) string {
 	fs := s.opts.seams.FS
@@ -335,8 +357,8 @@ func (s *Store) syncBitmap() error {
 // removeLogs unlinks the log files up to the given one. Their ingest is on
 // record, synced.
 func (s *Store) removeLogs(last uint64) error {
-	for ; s.maintainer.oldestLog <= last; s.maintainer.oldestLog++ {
-		if err := wal.Remove(s.opts.seams.FS, s.logDir(), s.maintainer.oldestLog); err != nil {
+	for oldest := &s.maintainer.oldestLog; oldest.Load() <= last; oldest.Add(1) {
+		if err := wal.Remove(s.opts.seams.FS, s.logDir(), oldest.Load()); err != nil {
 			return fmt.Errorf("store: remove a flushed log file: %w", err)
 		}
 	}

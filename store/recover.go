@@ -185,7 +185,7 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.createLog(f.chain); err != nil {
 		return err
 	}
-	s.maintainer.oldestLog = f.chain.Files[0].File
+	s.maintainer.oldestLog.Store(f.chain.Files[0].File)
 	torn := map[uint64]bool{}
 	if t := f.chain.Torn; t != nil {
 		for _, n := range t.Files {
@@ -338,7 +338,7 @@ func (s *Store) recoverFile(c *wal.Chain, i int, torn bool) error {
 	if err := s.removeLogs(file - 1); err != nil {
 		return err
 	}
-	s.maintainer.oldestLog++
+	s.maintainer.oldestLog.Add(1)
 	if _, err := wal.Quarantine(s.opts.seams.FS, s.logDir(), file); err != nil {
 		return fmt.Errorf("store: put a torn log file aside: %w", err)
 	}

@@ -74,7 +74,7 @@ type Store struct {
 		// bitsUnsynced is the number of words whose bits were set since the
 		// bitmap was last synced.
 		bitsUnsynced int64
-		oldestLog    uint64 // the oldest log file on disk
+		oldestLog    atomic.Uint64 // the oldest log file on disk
 	}
 
 	closeOnce sync.Once
@@ -180,6 +180,9 @@ func (s *Store) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if s.current.Load().closed {
+		return ErrClosed
+	}
 	return s.flushAll(ctx, false)
 }
 
@@ -251,7 +254,7 @@ func (s *Store) close() error {
 
 	if s.refuse == nil {
 		if s.Err() == nil {
-			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog < s.current.Load().active.file))
+			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog.Load() < s.current.Load().active.file))
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
