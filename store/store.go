@@ -283,10 +283,14 @@ func (s *Store) close() error {
 	return errors.Join(errs...)
 }
 
-// release unmaps memory. No view is held any more.
+// release unmaps memory. No view is held any more. In an Open that failed
+// there may be little of it.
 func (s *Store) release() error {
 	st := s.current.Load()
-	errs := []error{st.bitmap.Close(), s.cache.free()}
+	errs := []error{st.bitmap.Close()}
+	if s.cache != nil {
+		errs = append(errs, s.cache.free())
+	}
 	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare} {
 		if m != nil {
 			errs = append(errs, m.free())
