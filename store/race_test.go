@@ -319,6 +319,9 @@ func fillUntilStalled(t *testing.T, s *testStore, g *gate) (n int) {
 		return st.active.takes(1) || st.frozen == nil
 	}
 	for ; room(); n++ {
+		if s.current.Load().frozen == nil && n > s.w.memtableWords*3/4 {
+			eventually(t, "the next log file", s.log.Prepared)
+		}
 		s.add(New, key(n))
 	}
 	within(t, "the flush", g.reached)
