@@ -303,14 +303,16 @@ func (r *registry) rows(fn func(key, value []byte) error) error {
 // waitForL0 waits until Pebble has merged enough: it does not slow an ingest
 // down by itself.
 func (s *Store) waitForL0() error {
-	for s.db.Metrics().Levels[0].Sublevels >= maxL0Sublevels {
+	for !s.events.dead.Load() && s.db.Metrics().Levels[0].Sublevels >= maxL0Sublevels {
 		select {
 		case <-time.After(l0Wait):
 		case <-s.poisoned:
-			return s.Err()
+		}
+		if err := s.Err(); err != nil {
+			return err
 		}
 	}
-	return nil
+	return s.Err()
 }
 
 // syncBitmap syncs the bitmap and puts the last ingest's number into it.

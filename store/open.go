@@ -75,14 +75,19 @@ func openError(verb, dir string, err error) error {
 func openLocked(o *Options, dir string) (*Store, error) {
 	path := o.seams.FS.PathJoin(dir, identityName)
 	id, err := readIdentity(o.seams.FS, path)
+	made := false
 	if errors.Is(err, ErrNotExist) && !o.MustExist && !o.ReadOnly {
 		if err := create(o, dir); err != nil {
 			return nil, openError("create", dir, err)
 		}
+		made = true
 		id, err = readIdentity(o.seams.FS, path)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.MustCreate && !made {
+		return nil, fmt.Errorf("store: %s holds a store: %w", dir, fs.ErrExist)
 	}
 	if err := id.checkOptions(o); err != nil {
 		return nil, err
