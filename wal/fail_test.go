@@ -361,12 +361,10 @@ func recoverLog(t *testing.T, fs vfs.FS, c *Chain) *Log {
 // TestCrash crashes a log at random moments, several times in a row, and goes
 // on with what is left.
 func TestCrash(t *testing.T) {
-	seed := rand.Uint64()
 	for _, percent := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("unsynced=%d", percent), func(t *testing.T) {
-			t.Logf("seed %d", seed)
-			rng := rand.New(rand.NewPCG(seed, uint64(percent)))
-			for range 40 {
+			rng := newRand(t)
+			for range 25 {
 				fs := vfs.NewCrashableMem()
 				l := newLog(t, fs, firstStart, Options{})
 				var acked LSN
@@ -438,7 +436,7 @@ func TestCrashConcurrent(t *testing.T) {
 			}
 		})
 	}
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := newRand(t)
 	for i := range 12 {
 		a := LSN(acked.Load())
 		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: i % 3 * 50, RNG: rng})

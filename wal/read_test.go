@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"strings"
@@ -321,9 +320,7 @@ func TestReplayVerifies(t *testing.T) {
 // TestScanFindsFrames: frames behind bad bytes are found at any distance from
 // the window's edge, and what looks like one in random bytes is not taken.
 func TestScanFindsFrames(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	rng := newRand(t)
 	salt := fileSalt(testStore, 1)
 	one, _ := appendFrame(nil, salt, &frame{kind: testKind, lsn: 500, synced: 400, payload: make([]byte, 100)})
 	for range 60 {

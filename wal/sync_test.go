@@ -235,3 +235,46 @@ func TestCloseEndsWaits(t *testing.T) {
 		}
 	})
 }
+
+// TestSyncLoopPoison: the goroutine that syncs announces its failure, and Close
+// joins it.
+func TestSyncLoopPoison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eio := errors.New("injected")
+		var told []error
+		l := newLog(t, hook(vfs.NewMem(), func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileSyncData {
+				return eio
+			}
+			return nil
+		}), firstStart, Options{SyncInterval: time.Second, OnPoison: func(err error) { told = append(told, err) }})
+		add(t, l, 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(told) != 1 || !errors.Is(told[0], eio) || l.Err() != told[0] {
+			t.Errorf("told %v, poison %v", told, l.Err())
+		}
+		if err := l.Close(); err != l.Err() || err == nil {
+			t.Errorf("Close returned %v, want the poison", err)
+		}
+	})
+}
+
+// TestCloseRemovesPrepared: a file that was never switched to is not left.
+func TestCloseRemovesPrepared(t *testing.T) {
+	fs := vfs.NewMem()
+	l := newLog(t, fs, firstStart, Options{})
+	add(t, l, 1)
+	must(t, l.Prepare(testMeta(0)))
+	must(t, l.Prepare(testMeta(0)))
+	must(t, l.Close())
+	if names, _ := fs.List(""); len(names) != 1 {
+		t.Errorf("files %v are left, want one", names)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a switch without a prepared file does not panic")
+		}
+	}()
+	l.Switch()
+}
