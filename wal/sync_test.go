@@ -203,12 +203,14 @@ func TestCloseEndsWaits(t *testing.T) {
 		a := waitSynced(l, l.Append(testKind, payload(1)))
 		synctest.Wait()
 		b := waitSynced(l, l.Append(testKind, payload(2)))
+		must(t, l.Prepare(testMeta(0)))
 		closed := make(chan error, 1)
 		go func() { closed <- l.Close() }()
 		if !pending(closed) {
 			t.Fatal("Close does not wait for the sync")
 		}
-		late := l.Append(testKind, payload(3))
+		l.Switch() // has no effect either
+		late := l.Append(testKind, payload(4))
 		if err := l.WaitWritten(late); !errors.Is(err, ErrClosed) {
 			t.Errorf("a record that came during Close: got %v, want ErrClosed", err)
 		}
@@ -230,8 +232,8 @@ func TestCloseEndsWaits(t *testing.T) {
 		}
 		c, err := Read(fs, "", testStore)
 		must(t, err)
-		if c.Last != 2 || c.Synced != 2 || c.Torn != nil {
-			t.Errorf("last %d, synced %d, want 2, torn %v", c.Last, c.Synced, c.Torn)
+		if c.Last != 2 || c.Synced != 2 || c.Torn != nil || len(c.Files) != 1 {
+			t.Errorf("last %d, synced %d, want 2, %d files, torn %v", c.Last, c.Synced, len(c.Files), c.Torn)
 		}
 	})
 }
