@@ -402,6 +402,24 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestCreateSyncsBefore: a process is killed, the next one reads what was only
+// written and vouches for it, and then the power fails.
+func TestCreateSyncsBefore(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	l := newLog(t, fs, firstStart, Options{})
+	add(t, l, 2)
+	mustSwitch(t, l)
+	add(t, l, 2)
+	c, err := Read(fs, "", testStore)
+	must(t, err)
+	newLog(t, fs, c.Next(testMeta(0)), Options{})
+	c, err = Read(fs.CrashClone(vfs.CrashCloneCfg{}), "", testStore)
+	must(t, err)
+	if got := replay(t, c); len(got) != 4 || c.Synced != 5 {
+		t.Errorf("got records %v, synced %d, want 4 and 5", got, c.Synced)
+	}
+}
+
 // TestCrashConcurrent takes crash images while many append and wait.
 func TestCrashConcurrent(t *testing.T) {
 	fs := vfs.NewCrashableMem()

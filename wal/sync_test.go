@@ -280,3 +280,44 @@ func TestCloseRemovesPrepared(t *testing.T) {
 	}()
 	l.Switch()
 }
+
+// TestPoisonBetweenFiles: a sync fails while a write that spans two files is in
+// the first one. Nothing goes to the second.
+func TestPoisonBetweenFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		shut, syncs, writes := false, make(chan error), make(chan error)
+		l := newLog(t, hook(fs, func(op errorfs.Op) error {
+			switch {
+			case shut && op.Kind == errorfs.OpFileSyncData:
+				return <-syncs
+			case shut && op.Kind == errorfs.OpFileWrite:
+				return <-writes
+			}
+			return nil
+		}), firstStart, Options{})
+		add(t, l, 1)
+		must(t, l.Prepare(testMeta(0)))
+		shut = true
+		a := waitSynced(l, 1)
+		synctest.Wait()
+		l.Append(testKind, payload(2))
+		l.Switch()
+		b := waitSynced(l, l.Append(testKind, payload(4)))
+		synctest.Wait()
+		syncs <- errors.New("injected")
+		if err := <-a; !errors.Is(err, ErrPoisoned) {
+			t.Errorf("got %v, want ErrPoisoned", err)
+		}
+		if !pending(b) {
+			t.Fatal("the write is over")
+		}
+		writes <- nil
+		if err := <-b; err == nil || err != l.Err() {
+			t.Errorf("got %v, want %v", err, l.Err())
+		}
+		if n := len(readFile(t, fs, fileName(2))); n != headerBytes {
+			t.Errorf("the second file has %d bytes, want its header only", n)
+		}
+	})
+}

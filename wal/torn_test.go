@@ -118,10 +118,11 @@ func (b *builder) judge(i, at int, flip bool) verdict {
 	f := &b.files[i]
 	final := i == len(b.files)-1
 	if at < headerBytes {
+		empty := f.end == headerBytes
 		switch {
 		case flip && at >= headerVersionOff && at < headerFlagsOff:
 			return verdict{err: ErrVersion}
-		case flip, i == 0, f.named, !final:
+		case flip && !empty, i == 0, f.named, !final:
 			return verdict{err: ErrCorrupt}
 		}
 		return verdict{last: b.files[i].seals} // nothing tells it from one that was never finished
@@ -297,5 +298,16 @@ func TestTornEverywhereSealed(t *testing.T) {
 	b.add(1)
 	b.sync()
 	b.add(1)
+	b.done().everywhere()
+}
+
+// TestTornEverywhereReopened has only the header of the last file to tell that
+// everything was synced.
+func TestTornEverywhereReopened(t *testing.T) {
+	b := newBuilder(t)
+	b.add(2)
+	b.change()
+	b.add(1)
+	b.reopen(true)
 	b.done().everywhere()
 }
