@@ -61,9 +61,12 @@ func TestFullFileSystem(t *testing.T) {
 		}
 		return os.NewSyscallError("fallocate", syscall.ENOSPC)
 	}
-	// 10 % more than is free, in case that others are making room right now.
-	if m, err := Files.Create(path, free+free/10+1<<30); m != nil || !errors.Is(err, ErrNoSpace) {
-		t.Errorf("more than is free: error %v, want %v", err, ErrNoSpace)
+	// The file system must not be asked: it might hand out all there is before
+	// it refuses. 10 % more than is free, in case that room is being made.
+	asked := func(*os.File, int64) error { t.Error("asked for more than is free"); return syscall.ENOSPC }
+	m, err := files{fallocate: asked}.Create(path, free+free/10+1<<30)
+	if m != nil || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("more than is free: error %v, want %v", err, syscall.ENOSPC)
 	}
 	f, err := Create(files{fallocate: partly}, path, Header{StoreID: testStore, Params: ParamsFor(1_000_000, 1)})
 	if f != nil || !errors.Is(err, ErrNoSpace) || !errors.Is(err, syscall.ENOSPC) {
@@ -169,6 +172,41 @@ func TestReadOnlyMapping(t *testing.T) {
 	defer f.Close()
 	if err := f.guard(func() { f.words[0] = 0 }); !errors.Is(err, ErrFault) {
 		t.Errorf("error %v, want %v", err, ErrFault)
+	}
+}
+
+// TestSetAgain takes a mapping that cannot be stored to for a writable one, so
+// that every store is noticed: bits that are set already are stored from Open
+// to the first Sync, and not otherwise.
+func TestSetAgain(t *testing.T) {
+	f, err := Open(Files, goldenFile, goldenHeader.StoreID, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.readOnly = false
+	if err := f.SetSorted(goldenWords); !errors.Is(err, ErrFault) {
+		t.Errorf("after Open: error %v, want %v, since all is stored again", err, ErrFault)
+	}
+	f.err, f.again = nil, false
+	if err := f.SetSorted(goldenWords); err != nil {
+		t.Errorf("after Sync: error %v, since bits were stored again", err)
+	}
+	if f.Fill() != 21.0/(64*512) {
+		t.Errorf("fill is %g", f.Fill())
+	}
+
+	f = newTestFilter(t, Files, ParamsFor(1, 1))
+	if f.again {
+		t.Error("a new file is stored to again")
+	}
+	again, err := Open(Files, f.path, testStore, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := errors.Join(again.SetSorted(goldenWords), again.Sync(1)); err != nil || again.again {
+		t.Errorf("after a Sync: again is %t, error %v", again.again, err)
 	}
 }
 
