@@ -21,6 +21,11 @@
 // of the scheme and of the formula, BlockedRate, is Putze, Sanders and
 // Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007).
 //
+// What it takes, on one core of an AMD EPYC (make bench): a lookup 5 ns in the
+// cache and 45 to 60 ns in a filter of 150 MB, 16 ns where a batch is touched
+// first; SetSorted 14 ns a word at 3.5 words a block, 6 at 42, 43 at one word
+// in four blocks.
+//
 // # What is promised
 //
 // Bits are only ever set. After Sync(n) has returned nil, every bit set before

@@ -232,6 +232,9 @@ func TestFailedSyncSticks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if f.Header().Ingest != 0 {
+			t.Errorf("sync %d failed: opened with the header that was lost: %+v", nth, f.Header())
+		}
 		if err := errors.Join(f.SetSorted(words), f.Sync(1)); err != nil {
 			t.Fatal(err)
 		}

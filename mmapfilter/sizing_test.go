@@ -182,7 +182,7 @@ func TestMeasuredRateBeyond32Bits(t *testing.T) {
 // A word that one is wrong about must not be likelier than any to mislead the
 // other, the load of the block aside, which they have in common.
 func TestSeeds(t *testing.T) {
-	const capacity, sample = 500_000, 2_000_000
+	const capacity, sample = 500_000, 1_000_000
 	rng := rand.New(rand.NewPCG(31, 32))
 	a, b := ParamsFor(capacity, 1), ParamsFor(capacity, 2)
 	fa, fb := newTestFilter(t, NewTwin(), a), newTestFilter(t, NewTwin(), b)
