@@ -1,6 +1,13 @@
 package store
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"dedupstore/mmapfilter"
+)
 
 // Stats are the figures of a store at one moment. Sizes are in bytes, counts
 // in URLs unless they say otherwise; counters run from Open.
@@ -164,4 +171,174 @@ type RecoveryStats struct {
 	TornBytes  int64  `json:"torn_bytes,omitempty"`
 	// Removed lists left-over temporary files that were removed.
 	Removed []string `json:"removed,omitempty"`
+}
+
+// promises are the durability levels in words.
+var promises = [...]string{
+	Sync:     "an answer is given after its record is synced: it survives kill -9 and power loss",
+	Interval: "an answer is given after its record is written: it survives kill -9; power loss takes back at most the last %v and one fdatasync",
+	NoSync:   "an answer is given after its record is written: it survives kill -9; power loss may take back what was not flushed",
+}
+
+// promise is the store's level in words.
+func (s *Store) promise() string {
+	p := promises[s.opts.Durability]
+	if s.opts.Durability == Interval {
+		return fmt.Sprintf(p, s.opts.SyncInterval)
+	}
+	return p
+}
+
+// Stats returns the store's figures. It does no I/O and takes the lock for a
+// moment. After Close they are those of before it, without Pebble's.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	row := s.mu.registry.storeRow
+	inPebble := s.mu.registry.words()
+	segments := s.segmentStatsLocked()
+	st := s.current.Load()
+	active := st.active.count.Load()
+	frozen := int64(0)
+	if st.frozen != nil {
+		frozen = st.frozen.count.Load()
+	}
+	s.mu.Unlock()
+
+	x := Stats{
+		URLs:       int64(inPebble) + active + frozen,
+		Dir:        s.dir,
+		Hash:       s.identity.hasher.hash.String(),
+		KeyProfile: s.identity.profile,
+		Durability: s.opts.Durability.String(),
+		Promise:    s.promise(),
+		Segments:   segments,
+		Recovery:   s.recovery,
+		Memtable:   MemtableStats{Capacity: int64(s.memtableLimit), Active: active, Frozen: frozen},
+		Warnings:   []string{},
+	}
+	s.counterStats(&x)
+	x.Flush.IngestNumber = row.ingest
+	x.Memory.Memtables = int64(s.memtableLimit) * 8 * 100 / maxLoadPercent * 2
+	x.Memory.Cache = s.cache.bytes()
+	s.logStats(&x)
+	if view, slot := s.enter(); view != nil {
+		s.pebbleStats(&x)
+		s.bitmapStats(&x, view, inPebble)
+		slot.leave()
+	}
+	x.Memory.Anonymous = x.Memory.Memtables + x.Memory.Cache + x.Memory.BlockCache + x.Memory.Log
+	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Log
+	if x.URLs > 0 {
+		x.Disk.PerURL = float64(x.Disk.Total) / float64(x.URLs)
+	}
+	n := float64(x.URLs)
+	x.FalseSeenOdds = math.Ldexp(n, -64)
+	x.AnyCollisionOdds = math.Ldexp(n*n, -65)
+	s.warn(&x)
+	return x
+}
+
+func (s *Store) segmentStatsLocked() []SegmentStats {
+	segments := []SegmentStats{}
+	for _, id := range s.mu.registry.ids() {
+		row := s.mu.registry.segments[id]
+		segments = append(segments, SegmentStats{
+			ID: uint32(id), URLs: int64(row.words), Closed: row.state == segmentClosed, Ingest: row.ingest,
+		})
+	}
+	return segments
+}
+
+func (s *Store) counterStats(x *Stats) {
+	c := &s.counters
+	x.Answers = AnswerStats{New: c.answeredNew.Load(), Seen: c.answeredSeen.Load()}
+	x.Cache = CacheStats{
+		Slots: s.cache.bytes() / 8, Hits: c.cacheHits.Load(), Misses: c.cacheMisses.Load(), Gets: c.gets.Load(),
+	}
+	x.Flush = FlushStats{
+		Flushes: c.flushes.Load(), Words: c.flushWords.Load(), Bytes: c.flushBytes.Load(),
+		Time: time.Duration(c.flushNanos.Load()), LastTime: time.Duration(c.lastFlushNanos.Load()),
+		BitmapSyncs: c.bitmapSyncs.Load(), Stalls: c.stalls.Load(),
+	}
+}
+
+func (s *Store) logStats(x *Stats) {
+	if s.log == nil {
+		return
+	}
+	l := s.log.Stats()
+	last, written, synced := s.log.Last(), s.log.Written(), s.log.Synced()
+	x.Log = LogStats{
+		Files: int(l.Files), LSN: uint64(last), WrittenLSN: uint64(written), SyncedLSN: uint64(synced),
+		UnsyncedRecords: int64(last) - int64(synced),
+		Records:         l.Records, Bytes: l.Bytes, Writes: l.Writes, Syncs: l.Syncs,
+	}
+	x.Memory.Log = l.PendingBytes
+	s.mu.Lock()
+	x.Disk.Log = l.Bytes - s.mu.logCut + s.log.Room()
+	s.mu.Unlock()
+}
+
+func (s *Store) pebbleStats(x *Stats) {
+	m := s.db.Metrics()
+	total := m.Total()
+	x.Disk.Pebble = int64(m.DiskSpaceUsage())
+	x.Memory.BlockCache = m.BlockCache.Size
+	x.Compaction = CompactionStats{
+		Compactions: m.Compact.Count, BytesWritten: int64(total.TableBytesCompacted),
+		L0Sublevels: int(m.Levels[0].Sublevels), Tables: total.TablesCount,
+		DebtBytes: int64(m.Compact.EstimatedDebt),
+	}
+}
+
+func (s *Store) bitmapStats(x *Stats, st *state, inPebble uint64) {
+	h := st.bitmap.Header()
+	c := &s.counters
+	b := BitmapStats{
+		Bits: int64(h.Params.Bits()), Probes: int(h.Probes), Capacity: int64(h.Capacity),
+		Load: float64(inPebble) / float64(h.Capacity), Fill: st.bitmap.Fill(),
+		DesignedRate: mmapfilter.BlockedRate(h.Params, h.Capacity),
+		Negatives:    c.negatives.Load(), Maybes: c.maybes.Load(), FalseMaybes: c.falseMaybes.Load(),
+		SyncedIngest: h.Ingest,
+	}
+	if asked := b.Negatives + b.FalseMaybes; asked > 0 {
+		b.MeasuredRate = float64(b.FalseMaybes) / float64(asked)
+	}
+	x.Bitmap = b
+	x.Disk.Bitmap = st.bitmap.Bytes()
+	x.Memory.FileBacked = st.bitmap.Bytes()
+}
+
+// minRateSample is how many words that are not in Pebble the bitmap must have
+// been asked about before its measured rate says anything.
+const minRateSample = 10_000
+
+func (s *Store) warn(x *Stats) {
+	warn := func(format string, args ...any) { x.Warnings = append(x.Warnings, fmt.Sprintf(format, args...)) }
+	b := &x.Bitmap
+	if b.Load > 1 {
+		warn("the bitmap is sized for %d URLs and holds %d: answers stay exact and become slower", b.Capacity, x.URLs)
+	}
+	if b.Negatives+b.FalseMaybes >= minRateSample && b.MeasuredRate > 2*b.DesignedRate {
+		warn("the bitmap lets %.3f %% through, and was designed for %.3f %%", 100*b.MeasuredRate, 100*b.DesignedRate)
+	}
+	if t := x.Recovery.TornFile; t != "" {
+		warn("recovery dropped a torn tail of %d bytes of %s", x.Recovery.TornBytes, t)
+	}
+	if p := s.events.background.Load(); p != nil {
+		warn("pebble had trouble in the background: %v", *p)
+	}
+	if s.refuse != nil && !errors.Is(s.refuse, ErrReadOnly) {
+		warn("nothing is added: %v", s.refuse)
+	}
+	s.mu.Lock()
+	full := s.mu.full
+	s.mu.Unlock()
+	if full != nil {
+		warn("the maintainer cannot flush: %v", full)
+	}
+	if err := s.Err(); err != nil {
+		x.Err = err.Error()
+		warn("%v", err)
+	}
 }

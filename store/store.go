@@ -1,42 +1,293 @@
 package store
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// An Answer is what the store says of one key of a batch.
-type Answer uint8
+	"github.com/cockroachdb/pebble/v2"
 
-const (
-	// Unanswered is the zero value: the store has not decided.
-	Unanswered Answer = iota
-	// New means that the key was not there.
-	New
-	// Seen means that the key was there.
-	Seen
+	"dedupstore/wal"
 )
 
-var answerNames = [...]string{Unanswered: "unanswered", New: "new", Seen: "seen"}
+// A Store is a set of keys, on disk, that answers whether it has seen one. All
+// its methods may be called by any number of goroutines at once.
+type Store struct {
+	dir      string
+	opts     Options
+	identity *identity
+	// incarnationKey is the default namespace's.
+	incarnationKey uint64
 
-func (a Answer) String() string { return answerNames[a] }
+	views
+	cache  *cache
+	log    *wal.Log // nil if the store must not write
+	db     *pebble.DB
+	pebble *pebble.Options // what db was opened with
+	events *pebbleEvents
+	lock   io.Closer
 
-// A Digest is the fixed-width hash of a key: the identity that a store keeps.
-type Digest uint64
+	memtableLimit int
+	maxPart       int
+	// refuse is what Add returns in a store that must not write: read-only,
+	// or opened on a disk too full to recover. Set by Open only.
+	refuse error
 
-type Store struct{}
+	poisonOnce sync.Once
+	poisonErr  atomic.Pointer[error]
+	poisoned   chan struct{} // closed when poisonErr is set
 
-func Open(dir string, o *Options) (*Store, error)                            { panic("not built") }
-func (s *Store) Add(ctx context.Context, key string) (added bool, err error) { panic("not built") }
-func (s *Store) Has(ctx context.Context, key string) (bool, error)           { panic("not built") }
-func (s *Store) AddBatch(ctx context.Context, keys []string, answers []Answer) error {
-	panic("not built")
+	// mu guards the order of things: inserts, log records, and publications
+	// of a new state happen under it. Nobody waits inside it.
+	mu struct {
+		sync.Mutex
+		registry *registry
+		spare    *memtable // an empty one, for the next freeze; nil if in use
+		// changed is closed, and replaced, whenever something that an Add or
+		// a Flush waits for may have happened.
+		changed chan struct{}
+		// full is why the maintainer cannot flush at present; nil if it can.
+		full error
+		// frozenChanged are the rows as the frozen memtable's log file left
+		// them.
+		frozenChanged *registry
+		// flushTo asks the maintainer to flush up to this log file, and
+		// emptyToo to do so even if its memtable has no words.
+		flushTo  uint64
+		emptyToo bool
+		closing  bool
+		// logCut is how many bytes of the log are in files that were flushed;
+		// nextCut takes its place at the next release.
+		logCut, nextCut int64
+	}
+
+	maintainer struct {
+		kick chan struct{} // of capacity 1: there may be something to do
+		stop chan struct{} // closed by Close
+		done chan struct{} // closed when the goroutine has ended
+		// mu is held for a flush, and by Verify to keep flushes out.
+		mu sync.Mutex
+		// bitsUnsynced is the number of words whose bits were set since the
+		// bitmap was last synced.
+		bitsUnsynced int64
+		oldestLog    uint64 // the oldest log file on disk
+	}
+
+	closeOnce sync.Once
+	closeErr  error
+
+	counters counters
+	recovery RecoveryStats
 }
-func (s *Store) HasBatch(ctx context.Context, keys []string, answers []Answer) error {
-	panic("not built")
+
+// counters count since Open.
+type counters struct {
+	answeredNew, answeredSeen      atomic.Int64
+	cacheHits, cacheMisses, gets   atomic.Int64
+	negatives, maybes, falseMaybes atomic.Int64
+	stalls                         atomic.Int64
+	flushes, flushWords            atomic.Int64
+	flushBytes, flushNanos         atomic.Int64
+	lastFlushNanos, bitmapSyncs    atomic.Int64
 }
-func (s *Store) Digest(key string) Digest                                      { panic("not built") }
-func (s *Store) Sync(ctx context.Context) error                                { panic("not built") }
-func (s *Store) Flush(ctx context.Context) error                               { panic("not built") }
-func (s *Store) Stats() Stats                                                  { panic("not built") }
-func (s *Store) Err() error                                                    { panic("not built") }
-func (s *Store) Close() error                                                  { panic("not built") }
-func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error)  { panic("not built") }
-func Verify(ctx context.Context, dir string, o VerifyOptions) (*Report, error) { panic("not built") }
+
+// poison makes the first failed write final: what rests on words not known to
+// be written is answered with this error from now on, and only a reopen heals.
+// It takes no lock and may be called from any goroutine.
+func (s *Store) poison(err error) {
+	s.poisonOnce.Do(func() {
+		err = fmt.Errorf("%w: %w", ErrPoisoned, err)
+		s.poisonErr.Store(&err)
+		close(s.poisoned)
+	})
+}
+
+// Err returns the error that poisoned the store, or nil. It is ErrPoisoned,
+// and what failed.
+func (s *Store) Err() error {
+	if p := s.poisonErr.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// writable returns why an Add cannot be taken, or nil.
+func (s *Store) writable() error {
+	if s.refuse != nil {
+		return s.refuse
+	}
+	return s.Err()
+}
+
+// publish replaces the state. The lock is held.
+func (s *Store) publishLocked(change func(*state)) {
+	next := *s.current.Load()
+	change(&next)
+	next.epoch++
+	s.current.Store(&next)
+	s.wakeLocked()
+}
+
+// wakeLocked lets everybody who waits for room or for a flush look again.
+func (s *Store) wakeLocked() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// Digest returns the key's digest. It means something in this store only.
+func (s *Store) Digest(key string) Digest { return s.identity.hasher.digest(key) }
+
+// word returns the word of a key in the default namespace.
+func (s *Store) word(key string) word { return wordOf(s.incarnationKey, s.Digest(key)) }
+
+// Sync returns when all that was answered before the call survives a power
+// loss, whatever the durability level.
+func (s *Store) Sync(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.current.Load().closed {
+		return ErrClosed
+	}
+	if s.refuse != nil {
+		return s.refuse
+	}
+	return s.waitSynced(s.log.Last())
+}
+
+// waitWritten and waitSynced wait for the log. A failure there is the store's.
+func (s *Store) waitWritten(lsn wal.LSN) error { return s.logError(s.log.WaitWritten(lsn)) }
+func (s *Store) waitSynced(lsn wal.LSN) error  { return s.logError(s.log.WaitSynced(lsn)) }
+
+func (s *Store) logError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, wal.ErrClosed):
+		return ErrClosed
+	}
+	s.poison(err)
+	return s.Err()
+}
+
+// Flush returns when all that was answered before the call is in Pebble.
+// Nobody has to call it.
+func (s *Store) Flush(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.flushAll(ctx, false)
+}
+
+// flushAll flushes the memtables of now; with emptyToo also a memtable without
+// words, which lets go of log files that hold nothing any more.
+func (s *Store) flushAll(ctx context.Context, emptyToo bool) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	st := s.current.Load()
+	file := st.active.file
+	if st.active.count.Load() == 0 && !emptyToo {
+		file--
+	}
+	s.mu.flushTo = max(s.mu.flushTo, file)
+	s.mu.emptyToo = s.mu.emptyToo || emptyToo
+	s.mu.Unlock()
+	for {
+		s.mu.Lock()
+		st, changed := s.current.Load(), s.mu.changed
+		done, full := s.mu.registry.flushed >= file, s.mu.full
+		if !done && st.frozen == nil && st.active.file > file {
+			done = true // it had nothing to flush
+		}
+		s.mu.Unlock()
+		switch {
+		case done:
+			return nil
+		case full != nil:
+			return full
+		case st.closed:
+			return ErrClosed
+		}
+		s.kick()
+		if err := s.waitFor(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// waitFor waits until changed is closed. Outside the lock.
+func (s *Store) waitFor(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.poisoned:
+		return s.Err()
+	}
+}
+
+// Close flushes, syncs and lets the directory go. Calls that are under way end
+// first, later ones get ErrClosed. On a disk too full to flush, the log keeps
+// what could not be flushed, Close says so with ErrDiskFull, and nothing is
+// lost. It may be called more than once, and returns the same error.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	return s.closeErr
+}
+
+func (s *Store) close() error {
+	var errs []error
+	s.mu.Lock()
+	s.mu.closing = true
+	s.wakeLocked()
+	s.mu.Unlock()
+
+	if s.refuse == nil {
+		if s.Err() == nil {
+			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog < s.current.Load().active.file))
+		}
+		close(s.maintainer.stop)
+		<-s.maintainer.done
+		if s.Err() == nil {
+			errs = append(errs, s.syncBitmap())
+		}
+	}
+
+	s.mu.Lock()
+	s.publishLocked(func(st *state) { st.closed = true })
+	epoch := s.current.Load().epoch
+	s.mu.Unlock()
+	for !s.quiet(epoch) {
+		time.Sleep(50 * time.Microsecond)
+	}
+	if s.log != nil {
+		errs = append(errs, s.logError(s.log.Close()))
+	}
+	errs = append(errs, s.release())
+	if s.events.dead.Load() {
+		// Pebble cannot be closed any more, and its tables must not be
+		// opened by this process again: the lock stays until it ends.
+		return errors.Join(append(errs, s.Err())...)
+	}
+	errs = append(errs, wrapPebble(s.db.Close()), s.lock.Close())
+	return errors.Join(errs...)
+}
+
+// release unmaps memory. No view is held any more.
+func (s *Store) release() error {
+	st := s.current.Load()
+	errs := []error{st.bitmap.Close(), s.cache.free()}
+	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare} {
+		if m != nil {
+			errs = append(errs, m.free())
+		}
+	}
+	return errors.Join(errs...)
+}

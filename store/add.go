@@ -1,0 +1,308 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"dedupstore/internal/planted"
+	"dedupstore/wal"
+)
+
+// An Answer is what the store says of one key of a batch.
+type Answer uint8
+
+const (
+	// Unanswered is the zero value: the store has not decided.
+	Unanswered Answer = iota
+	// New means that the key was not there.
+	New
+	// Seen means that the key was there.
+	Seen
+)
+
+var answerNames = [...]string{Unanswered: "unanswered", New: "new", Seen: "seen"}
+
+// String returns the answer in lower case.
+func (a Answer) String() string {
+	if int(a) < len(answerNames) {
+		return answerNames[a]
+	}
+	return fmt.Sprintf("answer(%d)", uint8(a))
+}
+
+// maxPartKeys is how many keys of a batch are decided in one hold of the lock.
+const maxPartKeys = 4096
+
+// part is the scratch of some keys of a batch on their way: key -> digest ->
+// word -> answer.
+type part struct {
+	words   []word
+	isNew   []bool  // inserted by this part
+	open    []int   // indexes of the words that the look did not find
+	rests   wal.LSN // highest record that the answers rest on
+	fresh   int     // answers that are New
+	payload []byte  // of the log record
+	key     []byte  // of a Get
+}
+
+var parts = sync.Pool{New: func() any { return new(part) }}
+
+// load makes the words of the keys.
+func (p *part) load(s *Store, keys []string) {
+	p.words, p.isNew, p.fresh = p.words[:0], p.isNew[:0], 0
+	for _, k := range keys {
+		p.words = append(p.words, s.word(k))
+		p.isNew = append(p.isNew, false)
+	}
+}
+
+// rest notes that an answer rests on a memtable's records.
+func (p *part) rest(m *memtable) {
+	p.rests = max(p.rests, wal.LSN(m.lsn.Load()))
+}
+
+// Add reports whether the key is new, and remembers it: one atomic step. When
+// err is not nil the key was not answered; it may have been remembered if the
+// error is ErrPoisoned.
+//
+// The context is looked at before the key is remembered, and not between that
+// and the answer. Costs a hash, two or three cache misses and a write(2) for a
+// new key; see the package documentation for what the answer has survived.
+func (s *Store) Add(ctx context.Context, key string) (added bool, err error) {
+	keys, answers := [1]string{key}, [1]Answer{}
+	err = s.AddBatch(ctx, keys[:], answers[:])
+	return answers[0] == New, err
+}
+
+// Has reports whether the key was added before. It is never wrong with "no"
+// about a key whose Add was answered before the call.
+func (s *Store) Has(ctx context.Context, key string) (bool, error) {
+	keys, answers := [1]string{key}, [1]Answer{}
+	err := s.HasBatch(ctx, keys[:], answers[:])
+	return answers[0] == Seen, err
+}
+
+// AddBatch does for each key what Add does, and stores its answer at the same
+// index. Keys are decided in their order, in parts of at most 4096, each
+// atomic by itself; a key that stands in the batch twice is new once. After an
+// error only the members that are Unanswered may be asked again: an error that
+// is not ErrPoisoned has marked none of them.
+func (s *Store) AddBatch(ctx context.Context, keys []string, answers []Answer) error {
+	return s.batch(ctx, keys, answers, s.addPart)
+}
+
+// HasBatch does for each key what Has does: its answer is Seen or New, and
+// nothing is remembered.
+func (s *Store) HasBatch(ctx context.Context, keys []string, answers []Answer) error {
+	return s.batch(ctx, keys, answers, s.hasPart)
+}
+
+func (s *Store) batch(ctx context.Context, keys []string, answers []Answer,
+	answer func(context.Context, *part, []Answer) error,
+) error {
+	if len(keys) != len(answers) {
+		return fmt.Errorf("store: %d keys and %d answers", len(keys), len(answers))
+	}
+	clear(answers)
+	for i, k := range keys {
+		switch {
+		case k == "":
+			return fmt.Errorf("%w: member %d of %d", ErrEmptyKey, i, len(keys))
+		case len(k) > MaxKeyBytes:
+			return fmt.Errorf("%w: member %d of %d has %d bytes", ErrKeyTooLong, i, len(keys), len(k))
+		}
+	}
+	p := parts.Get().(*part)
+	defer parts.Put(p)
+	for len(keys) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(len(keys), s.maxPart)
+		p.load(s, keys[:n])
+		if err := answer(ctx, p, answers[:n]); err != nil {
+			return err
+		}
+		addIf(&s.counters.answeredNew, int64(p.fresh))
+		addIf(&s.counters.answeredSeen, int64(n-p.fresh))
+		keys, answers = keys[n:], answers[n:]
+	}
+	return nil
+}
+
+// hasPart looks until nothing has changed under the look.
+func (s *Store) hasPart(_ context.Context, p *part, answers []Answer) error {
+	for {
+		_, same, err := s.look(p)
+		if err != nil {
+			return err
+		}
+		if same || planted.StaleView {
+			break
+		}
+	}
+	if err := s.await(p.rests); err != nil {
+		return err
+	}
+	p.fresh = len(p.open)
+	for i := range answers {
+		answers[i] = Seen
+	}
+	for _, i := range p.open {
+		answers[i] = New
+	}
+	return nil
+}
+
+// addPart decides the keys of a part in one hold of the lock, after a look
+// that has answered for most of them outside of it.
+func (s *Store) addPart(ctx context.Context, p *part, answers []Answer) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	for {
+		epoch, same, err := s.look(p)
+		if err != nil {
+			return err
+		}
+		if !same && !planted.NoSecondLook {
+			continue
+		}
+		if len(p.open) == 0 {
+			break
+		}
+		decided, err := s.decide(ctx, p, epoch)
+		if err != nil {
+			return err
+		}
+		if decided {
+			break
+		}
+	}
+	if err := s.await(p.rests); err != nil {
+		return err
+	}
+	for i, isNew := range p.isNew {
+		answers[i] = Seen
+		if isNew {
+			answers[i] = New
+			p.fresh++
+		}
+	}
+	return nil
+}
+
+// await returns when the answers' records have come as far as the durability
+// level promises. "Seen" waits like "new": whoever sees a word in a memtable
+// must not answer before the record is as safe as the one who added it waits
+// for.
+func (s *Store) await(lsn wal.LSN) error {
+	if lsn == 0 || s.log == nil {
+		return nil
+	}
+	if lsn > s.log.Written() && lsn > s.log.Last() {
+		// Whoever inserted the word has not appended its record yet, and has
+		// the lock until it is.
+		s.mu.Lock()
+		s.mu.Unlock() //nolint:staticcheck // nothing to do inside
+	}
+	if s.opts.Durability == Sync && !planted.AckBeforeSync {
+		return s.waitSynced(lsn)
+	}
+	return s.waitWritten(lsn)
+}
+
+// room is what an Add must find before it may insert.
+type room struct {
+	words    int
+	logBytes int64
+}
+
+// keepLogBytes is left in the reserved part of a log file for the records of
+// the maintainer, which must not fail for want of room.
+const keepLogBytes = 4 << 10
+
+func (p *part) room() room {
+	adds := addsHeaderBytes + 8*len(p.open)
+	return room{
+		words:    len(p.open),
+		logBytes: wal.FrameBytes(madeBytes) + wal.FrameBytes(adds) + keepLogBytes,
+	}
+}
+
+// decide takes the second look, inserts what is new and logs it: one hold of
+// the lock. It reports false if the look has to be done again.
+func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error) {
+	need := p.room()
+	for {
+		if err := s.reserveLog(need); err != nil {
+			return false, err
+		}
+		s.mu.Lock()
+		st := s.current.Load()
+		switch {
+		case s.mu.closing:
+			s.mu.Unlock()
+			return false, ErrClosed
+		case st.epoch != epoch && !planted.NoSecondLook:
+			s.mu.Unlock()
+			return false, nil
+		case !s.hasRoom(st.active, need):
+			if err := s.makeRoomAndUnlock(ctx, need); err != nil {
+				return false, err
+			}
+			continue
+		}
+		lsn, all := s.insertLocked(st.active, p)
+		low := int(st.active.count.Load()) > s.memtableLimit/2 && !s.log.Prepared()
+		s.mu.Unlock()
+		if low {
+			s.kick() // the next log file takes a while to make
+		}
+		p.rests = max(p.rests, lsn)
+		return all, nil
+	}
+}
+
+// insertLocked puts the words that are not in the active memtable there and
+// logs them. It reports false if the table was full before all were in.
+//
+// The record's LSN is published before the first word is: whoever finds a
+// word then finds an LSN that covers it. Nothing between the two can fail.
+func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
+	all = true
+	p.payload = p.payload[:0]
+	for _, i := range p.open {
+		w := p.words[i]
+		slot, found := m.find(w)
+		if found {
+			rests = max(rests, wal.LSN(m.lsn.Load()))
+			continue
+		}
+		if m.full(slot) {
+			all = false
+			break
+		}
+		if len(p.payload) == 0 {
+			s.beginRecordLocked(m)
+			p.payload = beginAdds(p.payload, m.segment)
+			if !planted.SeenBeforeWriteActive {
+				m.cover(s.log.Next())
+			}
+			s.opts.seams.At("insert")
+		}
+		m.put(slot, w)
+		p.payload = appendWord(p.payload, w)
+		p.isNew[i] = true
+	}
+	if len(p.payload) > 0 {
+		s.opts.seams.At("append")
+		rests = s.log.Append(recordAdds, p.payload)
+		m.count.Add(int64(len(p.payload)-addsHeaderBytes) / 8)
+		if planted.SegmentRecordLate && s.mu.registry.segments[m.segment].words == 0 {
+			s.logMadeLocked(m.segment)
+		}
+	}
+	return rests, all
+}

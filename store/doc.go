@@ -1,0 +1,62 @@
+// Package store is an exact, durable set of URLs on one machine: the answer to
+// "have I seen this URL?" for a crawler that meets billions of links, most of
+// them again.
+//
+// # Guarantees
+//
+// Exact: Add says New once for a key, to one caller, and Seen from then on. It
+// does not say Seen of a key that was not added, but for two keys with the
+// same 64-bit digest: the next new key meets one with a probability of n/2^64
+// when n are stored, 5e-11 at a billion.
+//
+// Durable, at a level that [Options.Durability] chooses:
+//
+//   - [Interval], the default: an answer is given after its record is written
+//     to the log file. kill -9 of the process takes nothing back. A power loss
+//     takes back at most what was answered in the last [Options.SyncInterval],
+//     a second, and during one fdatasync(2).
+//   - [Sync]: an answer is given after an fdatasync that began after its
+//     record was written. Power loss takes nothing back.
+//   - [NoSync]: an answer is given after its record is written. kill -9 takes
+//     nothing back; power loss may take back all that was not flushed.
+//
+// "Seen" is as safe as "New": it is answered when the record that it rests on
+// has come as far as the level promises. What was answered is never lost in
+// silence: a store that cannot tell returns an error, and one that is damaged
+// does not open.
+//
+// # What it does not do
+//
+// It keeps digests and no keys, so keys cannot be listed: keep your list. One
+// process has a store open for writing at a time. It cannot tell a key that
+// was changed in any byte from another key: make them canonical first.
+//
+// A read error of the disk under the mapped bitmap ends the process with
+// SIGBUS, as it does in every program that maps files; the bitmap's blocks are
+// allocated when it is made, so that a full disk does not.
+//
+// # Concurrency
+//
+// All methods of a Store may be called by any number of goroutines at once. A
+// batch is decided in parts of at most 4096 keys, each of them atomic.
+//
+// # How it works
+//
+// A key becomes an 8-byte digest; what is stored is its word, a keyed 64-bit
+// bijection of it. Words are uniform, so that position = value, and everything
+// is laid out in word order: the bitmap's blocks, the memtable's slots, the
+// keys in Pebble. Only RAM sees random work; whatever goes to disk is a
+// sequential pass.
+//
+//	key -> digest -> word -> cache -> memtables -> bitmap ("no" is final) -> Pebble
+//	                                     |
+//	                                     +- log, before the answer
+//
+// An LSN is the number of a record in the log; they count up without a gap.
+// Group commit means that many who wait for the log share one write and one
+// fdatasync. The maintainer, one goroutine, flushes a full memtable: it ingests
+// the words and the rows of the registry into Pebble in one call, sets their
+// bits in the bitmap, and lets the memtable and its log file go. See view.go
+// for what a look rests on, add.go for the lock, recover.go for what an open
+// does after a crash.
+package store

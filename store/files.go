@@ -1,0 +1,76 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// The names in a store's directory: STORE (the identity), LOCK, log/, pebble/,
+// tmp/ and the bitmap, whose name holds its generation.
+
+const logDir = "log"
+
+func bitmapName(generation uint64) string { return fmt.Sprintf("bitmap-%010d", generation) }
+
+// ours reports whether a store's creation could have left the name.
+func ours(name string) bool {
+	switch name {
+	case lockName, logDir, pebbleDir, tmpDir, creatingName, creatingName + newSuffix, identityName + newSuffix:
+		return true
+	}
+	return strings.HasPrefix(name, "bitmap-")
+}
+
+// newSuffix marks a file that is not published yet.
+const newSuffix = ".new"
+
+// publishFile writes a small file of mode 0600 and gives it its name when it
+// is whole: write, sync, rename, sync the directory. After a crash there is
+// the old file or the new one, and perhaps an unpublished one beside it.
+func publishFile(fsys vfs.FS, dir, name string, content []byte) error {
+	path := fsys.PathJoin(dir, name)
+	f, err := fsys.Create(path+newSuffix, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if fd := f.Fd(); fd != vfs.InvalidFd {
+		err = unix.Fchmod(int(fd), 0o600)
+	}
+	if err == nil {
+		_, err = f.Write(slices.Clone(content))
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fsys.Rename(path+newSuffix, path); err != nil {
+		return err
+	}
+	return syncDir(fsys, dir)
+}
+
+// syncDir makes creations, renames and unlinks in a directory durable.
+func syncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// removeIfThere unlinks a file that may not be there.
+func removeIfThere(fsys vfs.FS, path string) error {
+	err := fsys.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,359 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"dedupstore/internal/planted"
+	"dedupstore/wal"
+)
+
+// A flush turns a frozen memtable into tables in word order, ingests them and
+// the registry's changed rows in one call, sets the words' bits, and lets the
+// memtable and its log file go.
+
+const (
+	tmpDir = "tmp" // tables on their way into Pebble; emptied at open
+
+	// sortedPart is how many words go through the table writer and the bitmap
+	// at a time: 512 KiB, so that the second finds them in the cache.
+	sortedPart = 64 << 10
+	// spareBytes is what must be free on the disk besides the tables before a
+	// flush begins, for the MANIFEST and the rows: Pebble cannot go on after
+	// a failed write of its MANIFEST.
+	spareBytes = 2 << 20
+	l0Wait     = 2 * time.Millisecond
+	// tableWordBytes is a little more than a word takes in a table.
+	tableWordBytes = 10
+)
+
+// flushFrozen flushes the frozen memtable and lets it go.
+func (s *Store) flushFrozen(m *memtable) error {
+	start := time.Now()
+	s.mu.Lock()
+	changed := s.mu.frozenChanged
+	s.mu.Unlock()
+	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
+		return err
+	}
+	if err := s.waitForL0(); err != nil {
+		return err
+	}
+	s.opts.seams.At("flush")
+	bytes, err := s.ingest(m, changed)
+	if err != nil {
+		return err
+	}
+	s.opts.seams.At("ingested")
+
+	words := m.count.Load()
+	s.mu.Lock()
+	s.mu.registry.apply(changed)
+	s.mu.logCut = s.mu.nextCut
+	record := s.logIngestLocked()
+	s.publishLocked(func(st *state) {
+		st.frozen, st.segments = nil, s.mu.registry.newestFirst()
+	})
+	epoch := s.current.Load().epoch
+	s.mu.Unlock()
+	s.opts.seams.At("released")
+	if planted.ReleaseBeforeBits {
+		if err := s.setBits(m); err != nil {
+			return err
+		}
+	}
+
+	s.maintainer.bitsUnsynced += words
+	if s.maintainer.bitsUnsynced*4 >= int64(s.words()) {
+		if err := s.syncBitmap(); err != nil {
+			return err
+		}
+	}
+	if !planted.UnlinkBeforeIngestRow {
+		if err := s.waitSynced(record); err != nil {
+			return err
+		}
+	}
+	if err := s.removeLogs(m.file); err != nil {
+		return err
+	}
+	s.recycle(m, epoch)
+
+	c := &s.counters
+	c.flushes.Add(1)
+	c.flushWords.Add(words)
+	c.flushBytes.Add(bytes)
+	c.flushNanos.Add(int64(time.Since(start)))
+	c.lastFlushNanos.Store(int64(time.Since(start)))
+	return nil
+}
+
+// logIngestLocked puts the last ingest on record in the active log file.
+func (s *Store) logIngestLocked() wal.LSN {
+	r := &s.mu.registry.storeRow
+	return s.log.Append(recordIngest, appendIngest(nil, r.ingest, r.flushed, r.clock))
+}
+
+// words is the number of words in Pebble.
+func (s *Store) words() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.registry.words()
+}
+
+// apply takes over the rows that an ingest has made durable.
+func (r *registry) apply(changed *registry) {
+	r.ingest, r.flushed, r.flushedLSN = changed.ingest, changed.flushed, changed.flushedLSN
+	r.clock = changed.clock
+	for id, row := range changed.segments {
+		now := r.segments[id]
+		if now.spanKind == 0 {
+			now = row
+		}
+		now.words, now.ingest = row.words, row.ingest
+		r.segments[id] = now
+	}
+}
+
+// ingest makes the tables of a memtable and of the rows that its log file has
+// changed, ingests them as one, and has the words' bits set by then. It writes
+// the new number and counts into the rows. An error that is ErrDiskFull has
+// changed nothing.
+func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) {
+	s.mu.Lock()
+	number := s.mu.registry.ingest + 1
+	for id, row := range changed.segments {
+		now := s.mu.registry.segments[id]
+		row.words = now.words
+		if id == m.segment {
+			row.words += uint64(m.count.Load())
+		}
+		row.ingest = number
+		changed.segments[id] = row
+	}
+	s.mu.Unlock()
+	changed.ingest, changed.flushed = number, m.file
+	changed.flushedLSN = m.lsn.Load()
+	changed.clock = stampClock()
+
+	if err := s.checkSpace(m.count.Load()*tableWordBytes + spareBytes); err != nil {
+		return 0, err
+	}
+	var paths []string
+	defer func() {
+		for _, p := range paths {
+			err = errors.Join(err, removeIfThere(s.opts.seams.FS, p))
+		}
+	}()
+	rows := s.tmpTable(number, 0)
+	paths = append(paths, rows)
+	n, err := s.writeRows(rows, changed)
+	if err != nil {
+		return 0, err
+	}
+	bytes += n
+	words, n, err := s.writeWords(m, number)
+	paths = append(paths, words...)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.db.Ingest(context.Background(), slices.Clone(paths)); err != nil {
+		if isDiskFull(err) && !s.events.dead.Load() {
+			return 0, wrapPebble(err)
+		}
+		err = wrapPebble(err)
+		s.poison(err)
+		return 0, s.Err()
+	}
+	return bytes + n, nil
+}
+
+func (s *Store) tmpTable(number uint64, i int) string {
+	fs := s.opts.seams.FS
+	return fs.PathJoin(s.dir, tmpDir, fmt.Sprintf("%010d-%03d.sst", number, i))
+}
+
+// checkSpace returns ErrDiskFull if less than the given bytes are free.
+func (s *Store) checkSpace(bytes int64) error {
+	u, err := s.opts.seams.FS.GetDiskUsage(s.dir)
+	if errors.Is(err, vfs.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("store: ask for free space: %w", err)
+	}
+	if u.AvailBytes < uint64(bytes) {
+		return fmt.Errorf("%w: %d bytes free in %s, a flush needs %d", ErrDiskFull, u.AvailBytes, s.dir, bytes)
+	}
+	return nil
+}
+
+// table is one table being written.
+type table struct {
+	path string
+	w    *sstable.Writer
+	key  []byte
+}
+
+func (s *Store) newTable(path string) (*table, error) {
+	f, err := s.opts.seams.FS.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, wrapPebble(err)
+	}
+	o := s.pebble.MakeWriterOptions(0, s.db.TableFormat())
+	return &table{path: path, w: sstable.NewWriter(objstorageprovider.NewFileWritable(f), o)}, nil
+}
+
+// finish syncs and closes the table and returns its size.
+func (t *table) finish() (int64, error) {
+	if err := t.w.Close(); err != nil {
+		return 0, wrapPebble(err)
+	}
+	meta, err := t.w.Metadata()
+	if err != nil {
+		return 0, wrapPebble(err)
+	}
+	return int64(meta.Size), nil
+}
+
+// writeWords writes a memtable's words as tables, cuts of one sequence in word
+// order, and sets their bits in the same pass.
+func (s *Store) writeWords(m *memtable, number uint64) (paths []string, bytes int64, err error) {
+	var t *table
+	finish := func() error {
+		n, err := t.finish()
+		t = nil
+		bytes += n
+		return err
+	}
+	err = m.sorted(sortedPart, func(words []word) error {
+		if !planted.ReleaseBeforeBits {
+			if err := s.current.Load().bitmap.SetSorted(words); err != nil {
+				return err
+			}
+		}
+		if t == nil {
+			path := s.tmpTable(number, len(paths)+1)
+			paths = append(paths, path)
+			if t, err = s.newTable(path); err != nil {
+				return err
+			}
+		}
+		for _, w := range words {
+			t.key = appendWordKey(t.key[:0], m.segment, w)
+			if err := t.w.Set(t.key, nil); err != nil {
+				return wrapPebble(err)
+			}
+		}
+		if t.w.Raw().EstimatedSize() >= tableBytes {
+			return finish()
+		}
+		return nil
+	})
+	if t != nil {
+		err = errors.Join(err, finish())
+	}
+	return paths, bytes, err
+}
+
+// setBits sets the bits of a memtable's words.
+func (s *Store) setBits(m *memtable) error {
+	return m.sorted(sortedPart, s.current.Load().bitmap.SetSorted)
+}
+
+// writeRows writes rows of the registry as one table.
+func (s *Store) writeRows(path string, r *registry) (int64, error) {
+	t, err := s.newTable(path)
+	if err != nil {
+		return 0, err
+	}
+	err = r.rows(func(key, value []byte) error { return wrapPebble(t.w.Set(key, value)) })
+	n, ferr := t.finish()
+	return n, errors.Join(err, ferr)
+}
+
+// rows calls fn with the rows in key order.
+func (r *registry) rows(fn func(key, value []byte) error) error {
+	if err := fn(appendRowKey(nil, rowStore, 0), appendStoreRow(nil, &r.storeRow)); err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.namespaces)) {
+		row := r.namespaces[id]
+		if err := fn(appendRowKey(nil, rowNamespace, id), appendNamespaceRow(nil, &row)); err != nil {
+			return err
+		}
+	}
+	for _, id := range r.ids() {
+		row := r.segments[id]
+		if err := fn(appendRowKey(nil, rowSegment, uint32(id)), appendSegmentRow(nil, &row)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitForL0 waits until Pebble has merged enough: it does not slow an ingest
+// down by itself.
+func (s *Store) waitForL0() error {
+	for s.db.Metrics().Levels[0].Sublevels >= maxL0Sublevels {
+		select {
+		case <-time.After(l0Wait):
+		case <-s.poisoned:
+			return s.Err()
+		}
+	}
+	return nil
+}
+
+// syncBitmap syncs the bitmap and puts the last ingest's number into it.
+func (s *Store) syncBitmap() error {
+	st := s.current.Load()
+	s.mu.Lock()
+	number := s.mu.registry.ingest
+	s.mu.Unlock()
+	if st.bitmap.Header().Ingest == number {
+		return nil
+	}
+	if err := st.bitmap.Sync(number); err != nil {
+		err = fmt.Errorf("store: sync the bitmap: %w", err)
+		s.poison(err)
+		return err
+	}
+	s.maintainer.bitsUnsynced = 0
+	s.counters.bitmapSyncs.Add(1)
+	return nil
+}
+
+// removeLogs unlinks the log files up to the given one. Their ingest is on
+// record, synced.
+func (s *Store) removeLogs(last uint64) error {
+	for ; s.maintainer.oldestLog <= last; s.maintainer.oldestLog++ {
+		if err := wal.Remove(s.opts.seams.FS, s.logDir(), s.maintainer.oldestLog); err != nil {
+			return fmt.Errorf("store: remove a flushed log file: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) logDir() string { return s.opts.seams.FS.PathJoin(s.dir, logDir) }
+
+// recycle empties a memtable that was let go at the given epoch, once no view
+// can reach it, and makes it the spare one.
+func (s *Store) recycle(m *memtable, epoch uint64) {
+	for !s.quiet(epoch) {
+		time.Sleep(20 * time.Microsecond)
+	}
+	m.clear()
+	s.mu.Lock()
+	s.mu.spare = m
+	s.wakeLocked()
+	s.mu.Unlock()
+}

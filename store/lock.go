@@ -1,0 +1,91 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+)
+
+const lockName = "LOCK"
+
+// lockStore takes the store's lock: exclusive for writing, shared for reading
+// only. It is the kernel's flock on an open file, so a killed process leaves
+// none behind. The text in the file is for people and for LockedError; who
+// holds the lock is the kernel's to say.
+func lockStore(fsys vfs.FS, dir string, readOnly bool) (io.Closer, error) {
+	path := fsys.PathJoin(dir, lockName)
+	if vfs.Root(fsys) != vfs.Default {
+		if readOnly {
+			return io.NopCloser(nil), nil
+		}
+		l, err := fsys.Lock(path) // an in-memory file system knows no flock
+		if err != nil {
+			return nil, &LockedError{Path: dir}
+		}
+		return l, nil
+	}
+	flags, how := os.O_RDWR|os.O_CREATE, unix.LOCK_EX
+	if readOnly {
+		flags, how = os.O_RDONLY, unix.LOCK_SH
+	}
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("store: open the lock: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		held := holderOf(f, dir)
+		f.Close()
+		return nil, held
+	}
+	if err == nil && !readOnly {
+		err = writeHolder(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("store: lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func writeHolder(f *os.File) error {
+	host, _ := os.Hostname() // "" where there is none
+	text := fmt.Sprintf("pid %d\nhost %s\nsince %s\n", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(text), 0)
+	if errors.Is(err, unix.ENOSPC) {
+		return nil // a full disk must not keep a store from being opened
+	}
+	return err
+}
+
+// holderOf reads what the holder wrote; a field that it did not is zero.
+func holderOf(f *os.File, dir string) *LockedError {
+	e := &LockedError{Path: dir}
+	b, err := io.ReadAll(io.LimitReader(f, 4<<10))
+	if err != nil {
+		return e
+	}
+	for line := range bytes.Lines(b) {
+		field, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		switch field {
+		case "pid":
+			e.PID, _ = strconv.Atoi(value)
+		case "host":
+			e.Host = value
+		case "since":
+			e.Since, _ = time.Parse(time.RFC3339, value)
+		}
+	}
+	return e
+}

@@ -1,0 +1,131 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"dedupstore/wal"
+)
+
+// The kinds of the log's records. Their payloads, little-endian:
+//
+//	adds     segment u32 | reserved u32 | words u64 ...
+//	made     segment u32 | namespace u32 | span kind u8 | log2 width u8 |
+//	         reserved u16 | reserved u32 | incarnation u64 | span u64
+//	closed   segment u32 | reserved u32
+//	ingest   number u64 | flushed log file u64 | clock stamp 40 bytes
+//
+// A record that makes a segment stands before the first that names it.
+const (
+	recordAdds wal.Kind = wal.FirstCallerKind + iota
+	recordMade
+	recordClosed
+	recordIngest
+)
+
+const (
+	addsHeaderBytes = 8
+	madeBytes       = 32
+	closedBytes     = 8
+	ingestBytes     = 16 + clockStampBytes
+)
+
+// beginAdds starts the payload of an adds record; words are appended to it by
+// appendWord.
+func beginAdds(dst []byte, id segmentID) []byte {
+	return binary.LittleEndian.AppendUint64(dst, uint64(id))
+}
+
+func appendWord(dst []byte, w word) []byte { return binary.LittleEndian.AppendUint64(dst, w) }
+
+// addsRecord is the decoded form; the words are read in place.
+type addsRecord struct {
+	segment segmentID
+	words   []byte
+}
+
+func (a addsRecord) len() int        { return len(a.words) / 8 }
+func (a addsRecord) word(i int) word { return binary.LittleEndian.Uint64(a.words[i*8:]) }
+
+func decodeAdds(src []byte) (a addsRecord, err error) {
+	if len(src) <= addsHeaderBytes || len(src)%8 != 0 {
+		return a, fmt.Errorf("adds record has %d bytes, want 16 or more in eights", len(src))
+	}
+	id, err := decodeID(src)
+	if err != nil {
+		return a, err
+	}
+	a = addsRecord{segment: id, words: src[addsHeaderBytes:]}
+	for i := range a.len() {
+		if a.word(i) == 0 {
+			return a, fmt.Errorf("adds record holds word 0, which does not exist")
+		}
+	}
+	return a, nil
+}
+
+// decodeID reads a segment id in four bytes with four reserved ones behind.
+func decodeID(src []byte) (segmentID, error) {
+	v := binary.LittleEndian.Uint64(src)
+	if v>>32 != 0 {
+		return 0, fmt.Errorf("reserved bytes are %#x", v>>32)
+	}
+	if v == 0 {
+		return 0, fmt.Errorf("segment id is 0")
+	}
+	return segmentID(v), nil
+}
+
+func appendMade(dst []byte, id segmentID, r *segmentRow) []byte {
+	le := binary.LittleEndian
+	dst = le.AppendUint32(dst, uint32(id))
+	dst = le.AppendUint32(dst, r.namespace)
+	dst = append(dst, byte(r.spanKind), r.spanLog2, 0, 0, 0, 0, 0, 0)
+	dst = le.AppendUint64(dst, r.incarnation)
+	return le.AppendUint64(dst, r.span)
+}
+
+func decodeMade(src []byte) (id segmentID, r segmentRow, err error) {
+	if len(src) != madeBytes {
+		return 0, r, fmt.Errorf("made record has %d bytes, want %d", len(src), madeBytes)
+	}
+	le := binary.LittleEndian
+	id = segmentID(le.Uint32(src))
+	r.namespace = le.Uint32(src[4:])
+	r.spanKind, r.spanLog2 = spanKind(src[8]), src[9]
+	r.incarnation, r.span = le.Uint64(src[16:]), le.Uint64(src[24:])
+	r.state = segmentOpen
+	switch {
+	case id == 0:
+		return 0, r, fmt.Errorf("segment id is 0")
+	case r.spanKind != spanSize:
+		return 0, r, fmt.Errorf("%w: span kind %d", ErrVersion, r.spanKind)
+	case le.Uint64(src[8:])>>16 != 0:
+		return 0, r, fmt.Errorf("reserved bytes are not zero")
+	}
+	return id, r, nil
+}
+
+func appendClosed(dst []byte, id segmentID) []byte {
+	return binary.LittleEndian.AppendUint64(dst, uint64(id))
+}
+
+func decodeClosed(src []byte) (segmentID, error) {
+	if len(src) != closedBytes {
+		return 0, fmt.Errorf("closed record has %d bytes, want %d", len(src), closedBytes)
+	}
+	return decodeID(src)
+}
+
+func appendIngest(dst []byte, number, flushed uint64, c clockStamp) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, number)
+	dst = binary.LittleEndian.AppendUint64(dst, flushed)
+	return appendClockStamp(dst, c)
+}
+
+func decodeIngest(src []byte) (number, flushed uint64, c clockStamp, err error) {
+	if len(src) != ingestBytes {
+		return 0, 0, c, fmt.Errorf("ingest record has %d bytes, want %d", len(src), ingestBytes)
+	}
+	return binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:]), decodeClockStamp(src[16:]), nil
+}

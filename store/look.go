@@ -1,0 +1,123 @@
+package store
+
+import (
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"dedupstore/internal/planted"
+)
+
+// look is the first look at a part's words: cache, active, frozen, bitmap,
+// Pebble, without the lock. It leaves in p.open the words that are in none of
+// them, notes in p.rests what the others rest on, and reports whether the
+// state was the same from its beginning to its end. If it was not, nothing of
+// what it found may be used.
+func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
+	st, slot := s.enter()
+	if st == nil {
+		return 0, false, ErrClosed
+	}
+	defer slot.leave()
+	s.touch(st, p.words)
+
+	var negatives, maybes, falseMaybes, hits int64
+	p.open, p.rests = p.open[:0], 0
+	for i, w := range p.words {
+		if s.cache.has(w) {
+			hits++
+			continue
+		}
+		if st.active.has(w) {
+			p.rest(st.active)
+			if planted.MemtableWordsInCache {
+				s.cache.add(w)
+			}
+			continue
+		}
+		s.opts.seams.At("look-frozen")
+		if st.frozen != nil && st.frozen.has(w) {
+			if !planted.SeenBeforeWriteFrozen {
+				p.rest(st.frozen)
+			}
+			continue
+		}
+		s.opts.seams.At("look-bitmap")
+		ask := st.segments
+		maybe := st.bitmap.Has(w)
+		if maybe {
+			maybes++
+		} else {
+			negatives++
+			ask = st.behind
+		}
+		found, err := s.get(st, p, ask, w)
+		if err != nil {
+			return 0, false, err
+		}
+		if found {
+			continue
+		}
+		if maybe {
+			falseMaybes++
+		}
+		p.open = append(p.open, i)
+	}
+	c := &s.counters
+	addIf(&c.cacheHits, hits)
+	addIf(&c.cacheMisses, int64(len(p.words))-hits)
+	addIf(&c.negatives, negatives)
+	addIf(&c.maybes, maybes)
+	addIf(&c.falseMaybes, falseMaybes)
+	return st.epoch, s.current.Load() == st, nil
+}
+
+// addIf spares the cache line of a counter that does not move.
+func addIf(c *atomic.Int64, n int64) {
+	if n != 0 {
+		c.Add(n)
+	}
+}
+
+// touched keeps the loads of touch from being optimised away.
+var touched atomic.Uint64
+
+// touch loads the lines of all words in cache, memtable and bitmap: loads that
+// do not wait for each other.
+func (s *Store) touch(st *state, words []word) {
+	if len(words) == 1 {
+		return
+	}
+	var sum uint64
+	for _, w := range words {
+		sum += s.cache.touch(w) + st.active.touch(w) + st.bitmap.Touch(w)
+	}
+	if sum == 1 {
+		touched.Store(sum)
+	}
+}
+
+// get asks Pebble for a word in the given segments, and gives a word that it
+// finds to the cache.
+func (s *Store) get(st *state, p *part, ask []segmentID, w word) (bool, error) {
+	for _, id := range ask {
+		s.counters.gets.Add(1)
+		p.key = appendWordKey(p.key[:0], id, w)
+		_, closer, err := s.db.Get(p.key)
+		if err == pebble.ErrNotFound {
+			continue
+		}
+		if err != nil {
+			return false, wrapPebble(err)
+		}
+		if err := closer.Close(); err != nil {
+			return false, wrapPebble(err)
+		}
+		s.cache.add(w)
+		if s.current.Load() != st {
+			s.cache.remove(w)
+		}
+		return true, nil
+	}
+	return false, nil
+}

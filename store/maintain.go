@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"dedupstore/internal/planted"
+	"dedupstore/wal"
+)
+
+// The maintainer is one goroutine. It does what is neither look nor insert:
+// it makes log files and flushes. An Add that needs room waits for it.
+
+// diskFullRetry is how long the maintainer waits before it tries again to
+// write to a full disk.
+const diskFullRetry = time.Second
+
+// kick tells the maintainer that there may be something to do.
+func (s *Store) kick() {
+	select {
+	case s.maintainer.kick <- struct{}{}:
+	default:
+	}
+}
+
+// maintain is the maintainer's goroutine. Pebble may end it (see Fatalf).
+func (s *Store) maintain() {
+	defer close(s.maintainer.done)
+	retry := time.NewTimer(0)
+	<-retry.C
+	for {
+		select {
+		case <-s.maintainer.kick:
+		case <-retry.C:
+		case <-s.maintainer.stop:
+			return
+		case <-s.poisoned:
+			return
+		}
+		err := s.work()
+		if err != nil && !errors.Is(err, ErrDiskFull) {
+			s.poison(err)
+			return
+		}
+		s.mu.Lock()
+		if (s.mu.full == nil) != (err == nil) {
+			s.mu.full = err
+			s.wakeLocked()
+		}
+		s.mu.Unlock()
+		if err != nil {
+			retry.Reset(diskFullRetry)
+		}
+	}
+}
+
+// work does all that is to be done. An error that is ErrDiskFull has changed
+// nothing that a later try could trip over.
+func (s *Store) work() error {
+	for {
+		s.maintainer.mu.Lock()
+		more, err := s.step()
+		s.maintainer.mu.Unlock()
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// step makes the next log file, flushes the frozen memtable, or freezes the
+// active one if somebody asks for it. It reports whether it did.
+func (s *Store) step() (bool, error) {
+	s.mu.Lock()
+	st := s.current.Load()
+	words := int(st.active.count.Load())
+	wanted := s.mu.flushTo >= st.active.file && (words > 0 || s.mu.emptyToo)
+	s.mu.Unlock()
+	switch {
+	case (wanted || words > s.memtableLimit/2) && !s.log.Prepared():
+		return true, s.prepareLog()
+	case st.frozen != nil:
+		return true, s.flushFrozen(st.frozen)
+	case wanted:
+		s.mu.Lock()
+		s.mu.emptyToo = false
+		s.freezeLocked()
+		s.mu.Unlock()
+		return true, nil
+	}
+	return false, nil
+}
+
+// prepareLog makes the next log file, outside of the lock.
+func (s *Store) prepareLog() error {
+	if err := s.log.Prepare(logMeta(stampClock())); err != nil {
+		return s.logSpaceError(err)
+	}
+	s.mu.Lock()
+	s.wakeLocked()
+	s.mu.Unlock()
+	return nil
+}
+
+// logMeta is what a log file's header keeps for the store.
+func logMeta(c clockStamp) (meta [64]byte) {
+	appendClockStamp(meta[:0], c)
+	return meta
+}
+
+// logSpaceError gives an error of the log's file making its type.
+func (s *Store) logSpaceError(err error) error {
+	if errors.Is(err, wal.ErrNoSpace) {
+		return errors.Join(ErrDiskFull, err)
+	}
+	return s.logError(err)
+}
+
+// reserveLog sees to it that the log file has room on disk. Outside the lock.
+func (s *Store) reserveLog(need room) error {
+	if s.log.Room() >= need.logBytes {
+		return nil
+	}
+	if err := s.log.Reserve(need.logBytes); err != nil {
+		return s.logSpaceError(err)
+	}
+	return nil
+}
+
+// hasRoom reports whether an insert can go on. The lock is held.
+func (s *Store) hasRoom(m *memtable, need room) bool {
+	return int(m.count.Load())+need.words <= m.limit && s.log.Room() >= need.logBytes
+}
+
+// makeRoomAndUnlock lets the lock go and makes room, or waits for it. Whoever
+// calls it looks for room again.
+func (s *Store) makeRoomAndUnlock(ctx context.Context, need room) error {
+	st := s.current.Load()
+	if int(st.active.count.Load())+need.words <= st.active.limit {
+		s.mu.Unlock()
+		return s.reserveLog(need)
+	}
+	if st.frozen == nil && s.mu.spare != nil && s.log.Prepared() {
+		s.freezeLocked()
+		s.mu.Unlock()
+		return nil
+	}
+	full, changed := s.mu.full, s.mu.changed
+	if planted.WaitForRoomInside {
+		defer s.mu.Unlock()
+	} else {
+		s.mu.Unlock()
+	}
+	if full != nil {
+		return full
+	}
+	s.counters.stalls.Add(1)
+	s.kick()
+	return s.waitFor(ctx, changed)
+}
+
+// freezeLocked makes the active memtable the frozen one, and the spare one
+// active, and switches the log to the next file: one hold of the lock, so that
+// a log file holds exactly its memtable's words.
+func (s *Store) freezeLocked() {
+	m := s.current.Load().active
+	s.closeFullLocked(m)
+	s.mu.frozenChanged = s.mu.registry.takeChanged()
+	next := s.mu.spare
+	s.mu.spare = nil
+	next.file = s.log.Switch()
+	s.mu.nextCut = s.log.Stats().Bytes
+	if planted.FreezeOutsideLock {
+		s.mu.Unlock()
+		s.opts.seams.At("freeze")
+		s.mu.Lock()
+	}
+	s.publishLocked(func(st *state) { st.active, st.frozen = next, m })
+	s.kick()
+}

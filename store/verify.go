@@ -1,0 +1,363 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"dedupstore/mmapfilter"
+	"dedupstore/wal"
+)
+
+// VerifyOptions say how much Verify reads.
+type VerifyOptions struct {
+	// Deep reads everything: every word of a live segment must be in the
+	// bitmap, counts must be exact, every table must be this store's, and
+	// Pebble's own checks must pass. Without it only headers, checksums, the
+	// log's chain and the registry are read.
+	Deep bool
+	// Progress, if not nil, is called now and then with the share of the words
+	// that have been checked, 0 to 1.
+	Progress func(done float64)
+}
+
+// A Report is what Verify found.
+type Report struct {
+	Deep   bool    `json:"deep"`
+	URLs   int64   `json:"urls"` // exact; -1 if it could not be told
+	Faults []Fault `json:"faults"`
+	// Notes are facts that are no faults, for example a torn tail.
+	Notes []string `json:"notes"`
+}
+
+// OK reports that no fault was found.
+func (r *Report) OK() bool { return len(r.Faults) == 0 }
+
+// A Fault is one thing that is not as it must be, and what it means.
+type Fault struct {
+	Path        string `json:"path"`
+	Offset      int64  `json:"offset"` // in bytes; -1 if it concerns the whole file
+	Reason      string `json:"reason"`
+	Consequence string `json:"consequence"`
+}
+
+// Consequences, in words.
+const (
+	doesNotOpen  = "the store does not open"
+	asksInVain   = "a URL in it may be answered new: wrong"
+	countWrong   = "the number of URLs is wrong"
+	readsFail    = "adds and lookups that need it return an error"
+	notTheStores = "answers from it are another store's"
+)
+
+func (r *Report) fault(path string, offset int64, consequence, format string, args ...any) {
+	r.Faults = append(r.Faults, Fault{Path: path, Offset: offset, Reason: fmt.Sprintf(format, args...), Consequence: consequence})
+}
+
+// add notes an error as a fault.
+func (r *Report) add(path, consequence string, err error) {
+	if err == nil {
+		return
+	}
+	if c, ok := errors.AsType[*CorruptError](err); ok {
+		reason := c.Reason
+		if c.Err != nil {
+			reason += ": " + c.Err.Error()
+		}
+		r.fault(c.Path, c.Offset, consequence, "%s", reason)
+		return
+	}
+	r.fault(path, -1, consequence, "%v", err)
+}
+
+// Verify checks a store that nobody has open: it holds the store's lock
+// shared, and writes nothing. What is wrong with the store is in the report;
+// the error says why it could not be made.
+func Verify(ctx context.Context, dir string, o VerifyOptions) (*Report, error) {
+	return verifyDir(ctx, dir, o, nil)
+}
+
+func verifyDir(ctx context.Context, dir string, o VerifyOptions, so *Options) (*Report, error) {
+	opts := so.withDefaults()
+	opts.ReadOnly = true
+	if _, err := examineDir(&opts, dir); err != nil {
+		return nil, err
+	}
+	lock, err := lockStore(opts.seams.FS, dir, true)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	r := &Report{Deep: o.Deep, URLs: -1}
+	id, err := readIdentity(opts.seams.FS, opts.seams.FS.PathJoin(dir, identityName))
+	if err != nil {
+		r.add(opts.seams.FS.PathJoin(dir, identityName), doesNotOpen, err)
+		return r, nil
+	}
+	s := &Store{dir: dir, opts: opts, identity: id, poisoned: make(chan struct{})}
+	s.events = &pebbleEvents{fatal: s.poison, logger: opts.Logger}
+	return r, s.verifyFiles(ctx, r, o)
+}
+
+// verifyFiles checks the files of a store that is not open.
+func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (err error) {
+	fsys := s.opts.seams.FS
+	f := &found{}
+	if err := s.examineLog(f); err != nil {
+		r.add(s.logDir(), doesNotOpen, err)
+		f.chain = nil
+	}
+	db, _, err := s.openPebble(true)
+	if err != nil {
+		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, wrapPebble(db.Close())) }()
+	if f.registry, err = loadRegistry(db, fsys.PathJoin(s.dir, pebbleDir)); err != nil {
+		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
+		return nil
+	}
+	path := s.bitmapPath(f.registry)
+	bitmap, err := mmapfilter.Open(s.opts.seams.Device, path, s.identity.id, true)
+	if err != nil {
+		r.add(path, doesNotOpen, s.wrapFilter(path, err))
+	} else {
+		f.noteBitmap(path, bitmap.Header())
+		defer func() { err = errors.Join(err, bitmap.Close()) }()
+	}
+	if f.chain != nil {
+		if err := s.compare(f); err != nil {
+			r.add(s.manifestPath(), doesNotOpen, err)
+		}
+		r.noteTorn(f.chain)
+		r.URLs = s.countReplayed(r, f)
+	}
+	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, bitmap: bitmap, progress: o.Progress}
+	if bitmap != nil {
+		v.bitsUpTo = bitmap.Header().Ingest
+	}
+	if o.Deep {
+		return v.deep()
+	}
+	return nil
+}
+
+func (r *Report) noteTorn(c *wal.Chain) {
+	if t := c.Torn; t != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("%s has a torn tail of %d bytes at offset %d, on which no answer rests: %s",
+			t.Path, t.Bytes, t.Offset, t.Reason))
+	}
+}
+
+// countReplayed replays the log in memory and returns the number of URLs, or
+// -1 if that cannot be told.
+func (s *Store) countReplayed(r *Report, f *found) int64 {
+	urls := int64(f.registry.words())
+	s.mu.registry = &registry{
+		storeRow: f.registry.storeRow, namespaces: f.registry.namespaces,
+		segments: make(map[segmentID]segmentRow, len(f.registry.segments)),
+	}
+	for id, row := range f.registry.segments {
+		s.mu.registry.segments[id] = row
+	}
+	for i, file := range f.chain.Files {
+		if file.File <= f.registry.flushed || file.Prepared {
+			continue
+		}
+		m, _, err := s.replay(f.chain, i)
+		if err != nil {
+			r.add(file.Path, doesNotOpen, err)
+			return -1
+		}
+		urls += m.count.Load()
+		if err := m.free(); err != nil {
+			r.Notes = append(r.Notes, err.Error())
+		}
+	}
+	return urls
+}
+
+// Verify checks an open store, while it goes on taking calls; flushes wait
+// meanwhile. What is wrong with the store is in the report; the error says why
+// it could not be made.
+func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock()
+	st, slot := s.enter()
+	if st == nil {
+		return nil, ErrClosed
+	}
+	defer slot.leave()
+	r := &Report{Deep: o.Deep, URLs: s.Stats().URLs}
+	if _, err := readIdentity(s.opts.seams.FS, s.opts.seams.FS.PathJoin(s.dir, identityName)); err != nil {
+		r.add(identityName, doesNotOpen, err)
+	}
+	s.verifyLog(r)
+	s.mu.Lock()
+	rows := &registry{
+		storeRow: s.mu.registry.storeRow, namespaces: s.mu.registry.namespaces,
+		segments: make(map[segmentID]segmentRow),
+	}
+	for id, row := range s.mu.registry.segments {
+		rows.segments[id] = row
+	}
+	s.mu.Unlock()
+	stored, err := loadRegistry(s.db, s.opts.seams.FS.PathJoin(s.dir, pebbleDir))
+	if err != nil {
+		r.add(pebbleDir, doesNotOpen, err)
+	} else if stored.ingest != rows.ingest || stored.flushed != rows.flushed || stored.words() != rows.words() {
+		r.fault(pebbleDir, -1, countWrong, "the registry's row says ingest %d, log file %d and %d words, and the store %d, %d and %d",
+			stored.ingest, stored.flushed, stored.words(), rows.ingest, rows.flushed, rows.words())
+	}
+	if !o.Deep {
+		return r, nil
+	}
+	v := verifier{ctx: ctx, report: r, store: s, registry: rows, db: s.db, bitmap: st.bitmap, progress: o.Progress}
+	v.bitsUpTo = rows.ingest
+	if s.refuse != nil {
+		v.bitsUpTo = st.bitmap.Header().Ingest // the others are not asked
+	}
+	return r, v.deep()
+}
+
+// verifyLog reads the log of an open store. An Add may switch files under the
+// reader, once: no other is made while the maintainer is kept out.
+func (s *Store) verifyLog(r *Report) {
+	for {
+		var before, after uint64
+		if s.log != nil {
+			before = s.log.File()
+		}
+		c, err := wal.Read(s.opts.seams.FS, s.logDir(), s.identity.id)
+		if s.log != nil {
+			after = s.log.File()
+		}
+		if err != nil && before != after {
+			continue
+		}
+		if err != nil {
+			r.add(s.logDir(), doesNotOpen, wrapLog(err))
+		} else if s.log == nil {
+			r.noteTorn(c)
+		}
+		return
+	}
+}
+
+// verifier reads every word of a store.
+type verifier struct {
+	ctx      context.Context
+	report   *Report
+	store    *Store
+	registry *registry
+	db       *pebble.DB
+	bitmap   *mmapfilter.Filter // nil if it does not open
+	// bitsUpTo is the ingest number up to which segments' bits must be set.
+	bitsUpTo uint64
+	progress func(float64)
+	done     uint64
+}
+
+func (v *verifier) deep() error {
+	for _, id := range v.registry.ids() {
+		if err := v.segment(id); err != nil {
+			return err
+		}
+	}
+	if err := v.strays(); err != nil {
+		return err
+	}
+	v.tables()
+	if err := v.db.CheckLevels(nil); err != nil {
+		v.report.add(pebbleDir, readsFail, wrapPebble(err))
+	}
+	return v.ctx.Err()
+}
+
+// segment checks the words of one segment: in order, in the bitmap, and as
+// many as its row says.
+func (v *verifier) segment(id segmentID) error {
+	row := v.registry.segments[id]
+	var words, missing uint64
+	var first word
+	err := scanSegment(v.db, id, func(part []word) error {
+		if err := v.ctx.Err(); err != nil {
+			return err
+		}
+		words += uint64(len(part))
+		if v.bitmap != nil && row.ingest <= v.bitsUpTo {
+			n, w, err := v.bitmap.MissingSorted(part)
+			if err != nil {
+				return err
+			}
+			if missing == 0 && n > 0 {
+				first = w
+			}
+			missing += uint64(n)
+		}
+		v.done += uint64(len(part))
+		if v.progress != nil {
+			v.progress(float64(v.done) / float64(max(v.registry.words(), v.done)))
+		}
+		return nil
+	})
+	if err := v.ctx.Err(); err != nil {
+		return err
+	}
+	if err != nil {
+		v.report.add(pebbleDir, readsFail, err)
+		return nil
+	}
+	if missing > 0 {
+		v.report.fault(v.store.bitmapPath(v.registry), -1, asksInVain,
+			"the bits of %d words of segment %d are not all set, the first one's is %016x", missing, id, first)
+	}
+	if words != row.words {
+		v.report.fault(pebbleDir, -1, countWrong, "segment %d holds %d words, its row says %d", id, words, row.words)
+	}
+	return nil
+}
+
+// strays looks for keys that belong to no segment: before, between and behind
+// those that there are.
+func (v *verifier) strays() error {
+	it, err := v.db.NewIter(&pebble.IterOptions{LowerBound: appendWordKey(nil, 1, 0)[:4]})
+	if err != nil {
+		return wrapPebble(err)
+	}
+	defer it.Close()
+	for valid := it.First(); valid; {
+		id, _, ok := decodeWordKey(it.Key())
+		if _, known := v.registry.segments[id]; !ok || !known {
+			v.report.fault(pebbleDir, -1, countWrong, "key %x belongs to no segment", it.Key())
+			break
+		}
+		valid = it.SeekGE(appendWordKey(nil, id+1, 0)) // past the segment
+	}
+	if err := it.Error(); err != nil {
+		v.report.add(pebbleDir, readsFail, wrapPebble(err))
+	}
+	return nil
+}
+
+// tables checks that every table is this store's: at open Pebble looks at its
+// size only.
+func (v *verifier) tables() {
+	levels, err := v.db.SSTables(pebble.WithProperties())
+	if err != nil {
+		v.report.add(pebbleDir, readsFail, wrapPebble(err))
+		return
+	}
+	for _, level := range levels {
+		for _, t := range level {
+			// Pebble puts a byte of its own in front of a collector's value.
+			id := []byte(t.Properties.UserProperties[idProperty])
+			if len(id) == 0 || !bytes.Equal(id[1:], v.store.identity.id[:]) {
+				v.report.fault(fmt.Sprintf("%s/%s.sst", pebbleDir, t.FileNum), -1, notTheStores, "the table was made by another store")
+			}
+		}
+	}
+}
