@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -193,7 +194,7 @@ func (s *Store) recoverWriting(f *found) error {
 		}
 	}
 	for i, file := range f.chain.Files {
-		if file.File > s.mu.registry.flushed && !file.Prepared {
+		if file.File > s.mu.registry.flushed && !file.Prepared && !file.Discard {
 			if err := s.recoverFile(f.chain, i, torn[file.File]); err != nil {
 				return err
 			}
@@ -211,7 +212,8 @@ func (s *Store) recoverWriting(f *found) error {
 }
 
 // removeLeftovers removes temporary files of ours, and a log file that was
-// made and never used.
+// made and never used; one that is wholly behind a torn tail is put aside. The
+// highest number goes first, so that a crash between two leaves no gap.
 func (s *Store) removeLeftovers(c *wal.Chain) error {
 	fsys := s.opts.seams.FS
 	tmp := fsys.PathJoin(s.dir, tmpDir)
@@ -225,12 +227,16 @@ func (s *Store) removeLeftovers(c *wal.Chain) error {
 		}
 		s.recovery.Removed = append(s.recovery.Removed, fsys.PathJoin(tmpDir, name))
 	}
-	for _, file := range c.Files {
-		if !file.Prepared {
-			continue
-		}
-		if err := wal.Remove(fsys, s.logDir(), file.File); err != nil {
-			return fmt.Errorf("store: remove a left-over log file: %w", err)
+	for _, file := range slices.Backward(c.Files) {
+		switch {
+		case file.Prepared:
+			if err := wal.Remove(fsys, s.logDir(), file.File); err != nil {
+				return fmt.Errorf("store: remove a left-over log file: %w", err)
+			}
+		case file.Discard:
+			if _, err := wal.Quarantine(fsys, s.logDir(), file.File); err != nil {
+				return fmt.Errorf("store: put a torn log file aside: %w", err)
+			}
 		}
 	}
 	for _, name := range []string{creatingName, identityName + newSuffix, creatingName + newSuffix} {
@@ -455,7 +461,7 @@ func (s *Store) serveReplayed(f *found) error {
 	r := f.registry
 	tables := []*memtable{}
 	for i, file := range f.chain.Files {
-		if file.File <= r.flushed || file.Prepared {
+		if file.File <= r.flushed || file.Prepared || file.Discard {
 			continue
 		}
 		m, _, err := s.replay(f.chain, i)

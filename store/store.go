@@ -287,10 +287,14 @@ func (s *Store) hasOldLogs() bool {
 	return s.maintainer.oldestLog < s.current.Load().active.file
 }
 
-// release unmaps memory. No view is held any more.
+// release unmaps memory. No view is held any more. An Open that failed may
+// have come to the bitmap and not to the cache.
 func (s *Store) release() error {
 	st := s.current.Load()
-	errs := []error{st.bitmap.Close(), s.cache.free()}
+	errs := []error{st.bitmap.Close()}
+	if s.cache != nil {
+		errs = append(errs, s.cache.free())
+	}
 	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare} {
 		if m != nil {
 			errs = append(errs, m.free())
