@@ -99,11 +99,17 @@ func (s *Store) compare(f *found) error {
 				f.registry.ingest, f.ingestFrom, f.ingest),
 		}
 	}
-	first, last := f.chain.Files[0].File, f.chain.Files[len(f.chain.Files)-1].File
-	if next := f.registry.flushed + 1; next < first || next > last {
+	// The file behind the flushed one must be there, but for one case: the
+	// flushed one does not end with a switch record, so nothing behind it was
+	// ever synced, and an earlier recovery, which ended after it had removed
+	// what was there, was about to make it.
+	files := f.chain.Files
+	first, last := files[0].File, files[len(files)-1]
+	next := f.registry.flushed + 1
+	if next < first || next > last.File && (next > last.File+1 || last.Switched) {
 		return &CorruptError{
 			Path: s.logDir(), Offset: -1,
-			Reason: fmt.Sprintf("log file %d is missing; there are %d to %d", next, first, last),
+			Reason: fmt.Sprintf("log file %d is missing; there are %d to %d", next, first, last.File),
 		}
 	}
 	return nil
@@ -187,15 +193,13 @@ func (s *Store) recoverWriting(f *found) error {
 		return err
 	}
 	s.maintainer.oldestLog = f.chain.Files[0].File
-	torn := map[uint64]bool{}
-	if t := f.chain.Torn; t != nil {
-		for _, n := range t.Files {
-			torn[n] = true
-		}
+	s.maintainer.tornLogs = make(map[uint64]bool)
+	for _, file := range f.chain.Files {
+		s.maintainer.tornLogs[file.File] = file.Dropped > 0
 	}
 	for i, file := range f.chain.Files {
 		if file.File > s.mu.registry.flushed && !file.Prepared && !file.Discard {
-			if err := s.recoverFile(f.chain, i, torn[file.File]); err != nil {
+			if err := s.recoverFile(f.chain, i); err != nil {
 				return err
 			}
 		}
@@ -301,7 +305,7 @@ func scanSegment(db pebble.Reader, id segmentID, fn func([]word) error) error {
 // an old one: its header says where the last old one ends.
 func (s *Store) createLog(c *wal.Chain) error {
 	o := wal.Options{StoreID: s.identity.id, OnPoison: s.poison}
-	if s.opts.Durability == Interval {
+	if s.opts.Durability != NoSync {
 		o.SyncInterval = s.opts.SyncInterval
 	}
 	log, err := wal.Create(s.opts.seams.FS, s.logDir(), c.Next(logMeta(stampClock())), o)
@@ -316,15 +320,16 @@ func (s *Store) createLog(c *wal.Chain) error {
 }
 
 // recoverFile replays one log file, flushes what is in it, and lets it go. A
-// file with nothing in it goes with the next flush.
-func (s *Store) recoverFile(c *wal.Chain, i int, torn bool) error {
+// file with nothing in it goes with the next flush. One with a torn tail is
+// put aside, once its good part is in Pebble.
+func (s *Store) recoverFile(c *wal.Chain, i int) error {
 	m, changed, err := s.replay(c, i)
 	if err != nil {
 		return err
 	}
 	defer m.free()
 	file := c.Files[i].File
-	if m.count.Load() > 0 || len(changed.segments) > 0 || torn {
+	if m.count.Load() > 0 || len(changed.segments) > 0 || s.maintainer.tornLogs[file] {
 		if _, err := s.ingest(m, changed); err != nil {
 			return err
 		}
@@ -338,17 +343,7 @@ func (s *Store) recoverFile(c *wal.Chain, i int, torn bool) error {
 	if s.mu.registry.flushed < file {
 		return nil
 	}
-	if !torn {
-		return s.removeLogs(file)
-	}
-	if err := s.removeLogs(file - 1); err != nil {
-		return err
-	}
-	s.maintainer.oldestLog++
-	if _, err := wal.Quarantine(s.opts.seams.FS, s.logDir(), file); err != nil {
-		return fmt.Errorf("store: put a torn log file aside: %w", err)
-	}
-	return nil
+	return s.removeLogs(file)
 }
 
 // replay makes the memtable of one log file, and applies what the file says of

@@ -75,6 +75,8 @@ type Store struct {
 		// bitmap was last synced.
 		bitsUnsynced int64
 		oldestLog    uint64 // the oldest log file on disk
+		// tornLogs are those of the files found at open that have a torn tail.
+		tornLogs map[uint64]bool
 	}
 
 	closeOnce sync.Once
