@@ -112,16 +112,22 @@ func (w *crashWorld) event(where string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	synced := w.s.log.Synced()
-	var must []string
+	var must, answered []string
 	for key, k := range w.keys {
-		if k.answered && (k.durable || w.level == Sync || k.lsn <= synced) {
+		if !k.answered {
+			continue
+		}
+		answered = append(answered, key)
+		if k.durable || w.level == Sync || k.lsn <= synced {
 			must = append(must, key)
 		}
 	}
 	for _, percent := range []int{0, 50, 100} {
-		w.images = append(w.images, crashImage{
-			disk: w.disk.Crash(w.rng, percent), percent: percent, where: where, must: must,
-		})
+		image := crashImage{disk: w.disk.Crash(w.rng, percent), percent: percent, where: where, must: must}
+		if percent == 100 {
+			image.must = answered // as after a kill -9, whatever the level
+		}
+		w.images = append(w.images, image)
 	}
 	if len(w.images) >= 3*crashPerRound {
 		w.done.Store(true)
@@ -462,6 +468,95 @@ func TestPowerLossInCreate(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPowerLossInEachStepOfRecovery cuts the power before every step of the
+// recoveries from chosen moments of a flush: what is answered then must be
+// there after the next one.
+func TestPowerLossInEachStepOfRecovery(t *testing.T) {
+	rng := rand.New(rand.NewPCG(crashNewSeed(t), 5))
+	ctx := t.Context()
+	for _, point := range []string{"flush", "ingested", "released"} {
+		for _, percent := range []int{0, 100} {
+			disk := crashfs.New()
+			var image atomic.Pointer[crashfs.Disk]
+			s, err := Open(crashDir, crashOptions(disk, NoSync, 64, func(name string) {
+				if name == point && image.Load() == nil {
+					image.Store(disk.Crash(rand.New(rand.NewPCG(1, 1)), percent))
+				}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 20 {
+				if _, err := s.Add(ctx, crashKey(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.Flush(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			must := 0
+			if percent == 100 || point != "flush" {
+				must = 20
+			}
+			step := 1
+			for ; crashAtStep(t, rng, image.Load(), step, must); step++ {
+			}
+			t.Logf("%s, %d %%: %d steps", point, percent, step-1)
+		}
+	}
+}
+
+// crashAtStep recovers a copy of the image, cuts the power before the given
+// step, and recovers again. It reports false if there are fewer steps.
+func crashAtStep(t *testing.T, rng *rand.Rand, image *crashfs.Disk, step, must int) bool {
+	t.Helper()
+	disk := image.Clone()
+	percent := []int{0, 50, 100}[rng.IntN(3)]
+	var mu sync.Mutex
+	var cut *crashfs.Disk
+	var where string
+	left := step
+	disk.SetHook(func(op crashfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if op.Changes() {
+			if left--; left == 0 {
+				cut, where = disk.Crash(rng, percent), op.Kind+" "+op.Path
+			}
+		}
+		return nil
+	})
+	s, err := Open(crashDir, crashOptions(disk, NoSync, 64, nil))
+	disk.SetHook(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if cut == nil {
+		return false
+	}
+	fail := func(format string, args ...any) {
+		t.Errorf("cut before step %d of the recovery (%s), %d %%: %s", step, where, percent, fmt.Sprintf(format, args...))
+	}
+	if s, err = Open(crashDir, crashOptions(cut, NoSync, 64, nil)); err != nil {
+		fail("%v", err)
+		return true
+	}
+	if n := len(crashLook(t, s)); n < must || n != int(s.Stats().URLs) {
+		fail("%d keys are seen of %d URLs, want %d or more", n, s.Stats().URLs, must)
+	}
+	crashVerify(t, s, fail)
+	if err := s.Close(); err != nil {
+		fail("close: %v", err)
+	}
+	return true
 }
 
 // TestFileBehindTornTail recovers a log whose last file has records and stands

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -84,6 +85,37 @@ type pebbleFS struct{ vfs.FS }
 // Lock does nothing: the store has a lock of its own, and Pebble creates a
 // file for its lock even where it must not write.
 func (pebbleFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+// Pebble's markers are empty files whose names say which MANIFEST, and which
+// version, counts. Pebble makes the file that a marker names, makes the new
+// marker, removes the old one and syncs the directory, once. A file system may
+// make those steps durable in another order, and then the marker names a file
+// that is not there, or there is none: so that each is durable before the next
+// is taken, the directory is synced in between.
+const markerPrefix = "marker."
+
+// Create makes what was made before durable, if it is to make a marker.
+func (f pebbleFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.beforeMarker(name); err != nil {
+		return nil, err
+	}
+	return f.FS.Create(name, c)
+}
+
+// Remove makes the new marker durable, if it is to remove the old one.
+func (f pebbleFS) Remove(name string) error {
+	if err := f.beforeMarker(name); err != nil {
+		return err
+	}
+	return f.FS.Remove(name)
+}
+
+func (f pebbleFS) beforeMarker(name string) error {
+	if !strings.HasPrefix(f.PathBase(name), markerPrefix) {
+		return nil
+	}
+	return syncDir(f.FS, f.PathDir(name))
+}
 
 // Unwrap returns the file system underneath.
 func (f pebbleFS) Unwrap() vfs.FS { return f.FS }

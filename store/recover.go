@@ -215,9 +215,10 @@ func (s *Store) recoverWriting(f *found) error {
 	return nil
 }
 
-// removeLeftovers removes temporary files of ours, and a log file that was
+// removeLeftovers removes temporary files of ours, and log files that were
 // made and never used; one that is wholly behind a torn tail is put aside. The
-// highest number goes first, so that a crash between two leaves no gap.
+// highest number goes first, so that a crash between two leaves no gap, and
+// the number that the new file takes stays taken until it has it.
 func (s *Store) removeLeftovers(c *wal.Chain) error {
 	fsys := s.opts.seams.FS
 	tmp := fsys.PathJoin(s.dir, tmpDir)
@@ -231,8 +232,14 @@ func (s *Store) removeLeftovers(c *wal.Chain) error {
 		}
 		s.recovery.Removed = append(s.recovery.Removed, fsys.PathJoin(tmpDir, name))
 	}
+	next := c.Next([wal.MetaBytes]byte{}).File
 	for _, file := range slices.Backward(c.Files) {
 		switch {
+		case file.Prepared && file.File == next:
+		case file.Discard && file.File == next:
+			if _, err := wal.KeepCopy(fsys, s.logDir(), file.File); err != nil {
+				return fmt.Errorf("store: put a torn log file aside: %w", err)
+			}
 		case file.Prepared:
 			if err := wal.Remove(fsys, s.logDir(), file.File); err != nil {
 				return fmt.Errorf("store: remove a left-over log file: %w", err)

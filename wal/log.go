@@ -70,6 +70,7 @@ type Start struct {
 	FirstLSN  LSN
 	Chain     uint64 // checksum of the last frame before; 0 if there is none
 	SealedEnd int64  // where file File-1 ends; 0 if there is none
+	Replaces  bool   // a file of this number is there, to be replaced
 	Meta      [MetaBytes]byte
 }
 
@@ -153,7 +154,8 @@ type Stats struct {
 
 // Create makes log file first.File in dir and returns a Log that appends to
 // it. Files with lower numbers are synced first, for the new file vouches for
-// them; one with the same or a higher number is refused with fs.ErrExist.
+// them; one with a higher number is refused with fs.ErrExist, and so is one
+// with the same unless first.Replaces is set.
 func Create(fs vfs.FS, dir string, first Start, o Options) (*Log, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {

@@ -67,7 +67,7 @@ type FileInfo struct {
 	// tail.
 	Discard bool
 	// Prepared means that the file was made and never switched to. It is to
-	// be removed before a Log is created.
+	// be removed before a Log is created, or replaced by it: see Next.
 	Prepared bool
 
 	chain uint64 // checksum that the first frame follows
@@ -96,14 +96,19 @@ type Record struct {
 
 // Next returns the Start of the Log that continues c. Before it is created,
 // files with Prepared set are removed and those with Discard set quarantined,
-// highest number first; the others stay until afterwards, and then leave
-// lowest number first.
+// highest number first, but for the one whose number the Log takes: Create
+// replaces it, so that the number is taken at every moment, and KeepCopy keeps
+// what was in it. The others stay until afterwards, and then leave lowest
+// number first.
 func (c *Chain) Next(meta [MetaBytes]byte) Start {
 	s := Start{File: 1, FirstLSN: c.Last + 1, Chain: c.LastChecksum, Meta: meta}
 	for _, f := range c.Files {
 		if !f.Discard && !f.Prepared {
 			s.File, s.SealedEnd = f.File+1, f.End
 		}
+	}
+	for _, f := range c.Files {
+		s.Replaces = s.Replaces || f.File == s.File
 	}
 	return s
 }
