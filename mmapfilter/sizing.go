@@ -50,7 +50,8 @@ type Params struct {
 	// Probes is the number of bits that a word sets: 1 to MaxProbes.
 	Probes uint32
 	// Seed sets filters apart: under different seeds a word's bits within its
-	// block have nothing to do with each other.
+	// block have nothing to do with each other, if the seeds are as different
+	// as two random numbers. ParamsFor sees to that.
 	Seed uint64
 	// Capacity is the number of words that the filter was made for, from 1
 	// to one for each bit. More may be set; the rate of false positives grows.
@@ -59,7 +60,8 @@ type Params struct {
 
 // ParamsFor returns the geometry for a capacity, in words: 12 bits for each,
 // rounded up to whole pages. A capacity of 0 is taken for 1, and one beyond
-// what MaxBlocks hold is cut to that.
+// what MaxBlocks hold is cut to that. Any two seeds are good, neighbours too:
+// Params.Seed is a scrambled one.
 func ParamsFor(capacity, seed uint64) Params {
 	const most = MaxBlocks * blockBits / BitsPerWord
 	capacity = min(max(capacity, 1), most)
@@ -68,7 +70,7 @@ func ParamsFor(capacity, seed uint64) Params {
 	return Params{
 		Blocks:   pages * BlocksPerPage,
 		Probes:   DefaultProbes,
-		Seed:     seed,
+		Seed:     scramble(seed),
 		Capacity: capacity,
 	}
 }
@@ -115,6 +117,9 @@ func BlockedRate(p Params, n uint64) float64 {
 	}
 	lambda := float64(n) / float64(p.Blocks)
 	k := float64(p.Probes)
+	if lambda > 1e5 {
+		return inBlockRate(lambda, k) // 1 - 1e-85 at most: the sum would be long
+	}
 	// All but 1e-30 of the distribution lies within 12 deviations; the
 	// constant covers small means, where it is skewed.
 	spread := 12*math.Sqrt(lambda) + 60
@@ -152,6 +157,15 @@ func inBlockRate(n, k float64) float64 {
 func blockOf(word, blocks uint64) uint64 {
 	b, _ := bits.Mul64(word, blocks)
 	return b
+}
+
+// scramble is a bijection that leaves nothing of an order of its arguments
+// (the finalizer of SplitMix64; Steele, Lea and Flood, 2014).
+func scramble(x uint64) uint64 {
+	x += mixer
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // mixer is an odd constant without structure: 2^64 over the golden ratio.

@@ -271,17 +271,19 @@ func (l *Log) Switch() (file uint64) {
 	return next.num
 }
 
-// appendLocked encodes a frame of the last record's LSN into the buffer.
+// appendLocked encodes a frame into the buffer: the last record, or a mark.
 func (l *Log) appendLocked(k Kind, payload []byte) {
+	if k != kindMark {
+		l.mu.buffered = l.mu.last
+	}
 	f := frame{
 		kind:    k,
-		lsn:     l.mu.last,
+		lsn:     l.mu.buffered,
 		synced:  LSN(l.synced.Load()),
 		prev:    l.mu.chain,
 		payload: payload,
 	}
 	l.mu.pend, l.mu.chain = appendFrame(l.mu.pend, l.mu.cur.salt, &f)
-	l.mu.buffered = f.lsn
 	l.mu.recorded = f.synced
 	n := FrameBytes(len(payload))
 	l.mu.cur.size += n

@@ -327,6 +327,10 @@ func (r *reader) behind(i int) error {
 	info.Dropped = e.end - headerBytes
 	info.Discard = e.frames > 0
 	info.Prepared = !info.Discard
+	if err := r.headers[i].err; err != nil && info.Discard {
+		// The header was synced before the first frame was written.
+		return corrupt(info.Path, 0, 0, "bad header, though there are records", err)
+	}
 	if info.Discard && r.torn == nil {
 		before := &r.Files[i-1]
 		r.torn = &Torn{
