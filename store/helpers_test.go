@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -280,8 +281,9 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// isLog reports whether the operation's path is that of a log file.
-func isLog(op errorfs.Op) bool { return filepath.Ext(op.Path) == ".log" }
+// isLog reports whether the operation's path is that of a log file, or was
+// when the file was made.
+func isLog(op errorfs.Op) bool { return strings.Contains(filepath.Base(op.Path), ".log") }
 
 func isWrite(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite }
 

@@ -59,8 +59,7 @@ func (s *Store) maintain() {
 // nothing that a later try could trip over.
 func (s *Store) work() error {
 	for {
-		more, err := s.step()
-		if err != nil || !more {
+		if more, err := s.step(); err != nil || !more {
 			return err
 		}
 	}
@@ -73,7 +72,7 @@ func (s *Store) work() error {
 // room freezes too.
 func (s *Store) step() (bool, error) {
 	s.maintainer.mu.Lock()
-	defer s.maintainer.mu.Unlock()
+	defer s.maintainer.mu.Unlock() // also when Pebble ends the goroutine
 	s.opts.seams.At("step")
 	s.mu.Lock()
 	st := s.current.Load()

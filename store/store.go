@@ -74,7 +74,9 @@ type Store struct {
 		// bitsUnsynced is the number of words whose bits were set since the
 		// bitmap was last synced.
 		bitsUnsynced int64
-		oldestLog    atomic.Uint64 // the oldest log file on disk
+		oldestLog    uint64 // the oldest log file on disk
+		// tornLogs are those of the files found at open that have a torn tail.
+		tornLogs map[uint64]bool
 	}
 
 	closeOnce sync.Once
@@ -254,7 +256,7 @@ func (s *Store) close() error {
 
 	if s.refuse == nil {
 		if s.Err() == nil {
-			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog.Load() < s.current.Load().active.file))
+			errs = append(errs, s.flushAll(context.Background(), s.hasOldLogs()))
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
@@ -283,8 +285,15 @@ func (s *Store) close() error {
 	return errors.Join(errs...)
 }
 
-// release unmaps memory. No view is held any more. In an Open that failed
-// there may be little of it.
+// hasOldLogs reports whether there are log files that hold nothing any more.
+func (s *Store) hasOldLogs() bool {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock()
+	return s.maintainer.oldestLog < s.current.Load().active.file
+}
+
+// release unmaps memory. No view is held any more. An Open that failed may
+// have come to the bitmap and not to the cache.
 func (s *Store) release() error {
 	st := s.current.Load()
 	errs := []error{st.bitmap.Close()}
