@@ -55,6 +55,10 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s, err := openLocked(&opts, dir)
+	if errors.Is(err, errDied) {
+		keepLock(lock)
+		return nil, err
+	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -103,7 +107,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 		s.memtableLimit = memtableWords(o.MemoryBytes * memtableShare / 64)
 	}
 	s.maxPart = max(min(maxPartKeys, s.memtableLimit/4), 1)
-	s.events = &pebbleEvents{fatal: s.poison, logger: o.Logger}
+	s.events = newPebbleEvents(s.poison, o.Logger)
 	if err := s.recoverAll(); err != nil {
 		return nil, errors.Join(err, s.abandon())
 	}
@@ -130,7 +134,7 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, *pebble.Options, error) {
 	cacheBytes := max(s.opts.MemoryBytes*blockShare/64, minCacheBytes)
 	o := pebbleOptions(s.opts.seams.FS, cacheBytes, s.identity.id, s.events, readOnly)
 	path := s.opts.seams.FS.PathJoin(s.dir, pebbleDir)
-	db, err := pebble.Open(path, o)
+	db, err := s.events.open(path, o)
 	switch {
 	case err == nil:
 		return db, o, nil

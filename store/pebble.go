@@ -46,8 +46,13 @@ type pebbleEvents struct {
 	fatal  func(error)
 	logger *slog.Logger
 
-	dead       atomic.Bool // fatal was called: only Gets may go to Pebble
+	dead       atomic.Bool   // fatal was called: only Gets may go to Pebble
+	died       chan struct{} // closed when fatal has returned
 	background atomic.Pointer[error]
+}
+
+func newPebbleEvents(fatal func(error), logger *slog.Logger) *pebbleEvents {
+	return &pebbleEvents{fatal: fatal, logger: logger, died: make(chan struct{})}
 }
 
 // Infof drops Pebble's chatter.
@@ -63,9 +68,40 @@ func (e *pebbleEvents) Errorf(format string, args ...any) {
 // Pebble's goroutines would end the process.
 func (e *pebbleEvents) Fatalf(format string, args ...any) {
 	if e.dead.CompareAndSwap(false, true) {
-		e.fatal(fmt.Errorf("store: pebble cannot go on: "+format, args...))
+		e.fatal(fmt.Errorf("%w: %s", errDied, fmt.Sprintf(format, args...)))
+		close(e.died)
 	}
 	runtime.Goexit()
+}
+
+var errDied = errors.New("store: pebble cannot go on")
+
+// outlive runs a call of Pebble's that may come to Fatalf in a goroutine of
+// its own, so that the caller's goes on: whether Fatalf ends that goroutine,
+// or another one that the call waits for.
+func (e *pebbleEvents) outlive(call func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		return err
+	case <-e.died:
+		return errDied
+	}
+}
+
+// open opens Pebble, which may come to Fatalf even there.
+func (e *pebbleEvents) open(path string, o *pebble.Options) (*pebble.DB, error) {
+	opened := make(chan *pebble.DB, 1)
+	err := e.outlive(func() error {
+		db, err := pebble.Open(path, o)
+		opened <- db
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return <-opened, nil
 }
 
 func (e *pebbleEvents) listener() *pebble.EventListener {

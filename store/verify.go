@@ -98,7 +98,7 @@ func verifyDir(ctx context.Context, dir string, o VerifyOptions, so *Options) (*
 		return r, nil
 	}
 	s := &Store{dir: dir, opts: opts, identity: id, poisoned: make(chan struct{})}
-	s.events = &pebbleEvents{fatal: s.poison, logger: opts.Logger}
+	s.events = newPebbleEvents(s.poison, opts.Logger)
 	return r, s.verifyFiles(ctx, r, o)
 }
 
@@ -191,6 +191,9 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 		return nil, ErrClosed
 	}
 	defer slot.leave()
+	if s.events.dead.Load() {
+		return nil, s.Err() // Pebble may only be asked for single keys
+	}
 	r := &Report{Deep: o.Deep, URLs: s.Stats().URLs}
 	if _, err := readIdentity(s.opts.seams.FS, s.opts.seams.FS.PathJoin(s.dir, identityName)); err != nil {
 		r.add(identityName, doesNotOpen, err)
