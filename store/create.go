@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -165,7 +164,10 @@ func createPebble(o *Options, dir string, id *identity, r *registry) error {
 	r.ingest = 1
 	rows := s.tmpTable(r.ingest, 0)
 	if _, err = s.writeRows(rows, r); err == nil {
-		err = s.db.Ingest(context.Background(), []string{rows})
+		err = ingestTables(s.db, []string{rows})
 	}
-	return errors.Join(err, s.Err(), s.db.Close())
+	if s.events.dead.Load() {
+		return errors.Join(err, s.Err()) // it cannot be closed any more
+	}
+	return errors.Join(err, s.db.Close())
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -85,6 +86,7 @@ func (s *Store) flushFrozen(m *memtable) error {
 	if err := s.removeLogs(m.file); err != nil {
 		return err
 	}
+	s.opts.seams.At("unlinked")
 	s.recycle(m, epoch)
 
 	c := &s.counters
@@ -165,8 +167,14 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := s.db.Ingest(context.Background(), slices.Clone(paths)); err != nil {
-		if isDiskFull(err) && !s.events.dead.Load() {
+	err = ingestTables(s.db, slices.Clone(paths))
+	if s.events.dead.Load() {
+		// It may have returned nil all the same: a MANIFEST whose sync failed
+		// in a compaction syncs the next time, and what was lost is lost.
+		return 0, s.Err()
+	}
+	if err != nil {
+		if isDiskFull(err) {
 			return 0, wrapPebble(err)
 		}
 		err = wrapPebble(err)
@@ -175,6 +183,20 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	}
 	return bytes + n, nil
 }
+
+// ingestTables is Pebble's Ingest, in a goroutine of its own: Fatalf ends the
+// one that it is called in.
+func ingestTables(db *pebble.DB, paths []string) error {
+	err, done := errDied, make(chan struct{})
+	go func() {
+		defer close(done)
+		err = db.Ingest(context.Background(), paths)
+	}()
+	<-done
+	return err
+}
+
+var errDied = errors.New("store: pebble cannot go on")
 
 func (s *Store) tmpTable(number uint64, i int) string {
 	fs := s.opts.seams.FS
@@ -339,8 +361,8 @@ func (s *Store) syncBitmap() error {
 // synced.
 func (s *Store) removeLogs(last uint64) error {
 	fsys := s.opts.seams.FS
-	for ; s.maintainer.oldestLog <= last; s.maintainer.oldestLog++ {
-		n := s.maintainer.oldestLog
+	for oldest := &s.maintainer.oldestLog; oldest.Load() <= last; oldest.Add(1) {
+		n := oldest.Load()
 		var err error
 		if s.maintainer.tornLogs[n] {
 			_, err = wal.Quarantine(fsys, s.logDir(), n)

@@ -186,7 +186,7 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.createLog(f.chain); err != nil {
 		return err
 	}
-	s.maintainer.oldestLog = f.chain.Files[0].File
+	s.maintainer.oldestLog.Store(f.chain.Files[0].File)
 	s.maintainer.tornLogs = make(map[uint64]bool)
 	for _, file := range f.chain.Files {
 		s.maintainer.tornLogs[file.File] = file.Dropped > 0
