@@ -209,15 +209,13 @@ func (s *Store) recoverWriting(f *found) error {
 		return err
 	}
 	s.maintainer.oldestLog = f.chain.Files[0].File
-	torn := map[uint64]bool{}
-	if t := f.chain.Torn; t != nil {
-		for _, n := range t.Files {
-			torn[n] = true
-		}
+	s.maintainer.tornLogs = make(map[uint64]bool)
+	for _, file := range f.chain.Files {
+		s.maintainer.tornLogs[file.File] = file.Dropped > 0
 	}
 	for i, file := range f.chain.Files {
 		if file.File > s.mu.registry.flushed && !file.Prepared && !file.Discard {
-			if err := s.recoverFile(f.chain, i, torn[file.File]); err != nil {
+			if err := s.recoverFile(f.chain, i); err != nil {
 				return err
 			}
 		}
@@ -347,15 +345,16 @@ func (s *Store) createLog(c *wal.Chain) error {
 }
 
 // recoverFile replays one log file, flushes what is in it, and lets it go. A
-// file with nothing in it goes with the next flush.
-func (s *Store) recoverFile(c *wal.Chain, i int, torn bool) error {
+// file with nothing in it goes with the next flush. One with a torn tail is
+// put aside, once its good part is in Pebble.
+func (s *Store) recoverFile(c *wal.Chain, i int) error {
 	m, changed, err := s.replay(c, i)
 	if err != nil {
 		return err
 	}
 	defer m.free()
 	file := c.Files[i].File
-	if m.count.Load() > 0 || len(changed.segments) > 0 || torn {
+	if m.count.Load() > 0 || len(changed.segments) > 0 || s.maintainer.tornLogs[file] {
 		if _, err := s.ingest(m, changed); err != nil {
 			return err
 		}
@@ -369,17 +368,7 @@ func (s *Store) recoverFile(c *wal.Chain, i int, torn bool) error {
 	if s.mu.registry.flushed < file {
 		return nil
 	}
-	if !torn {
-		return s.removeLogs(file)
-	}
-	if err := s.removeLogs(file - 1); err != nil {
-		return err
-	}
-	s.maintainer.oldestLog++
-	if _, err := wal.Quarantine(s.opts.seams.FS, s.logDir(), file); err != nil {
-		return fmt.Errorf("store: put a torn log file aside: %w", err)
-	}
-	return nil
+	return s.removeLogs(file)
 }
 
 // replay makes the memtable of one log file, and applies what the file says of

@@ -62,7 +62,7 @@ func getSwitch(src []byte) uint64 { return binary.LittleEndian.Uint64(src) }
 // preallocate reserves n bytes of the disk for f from offset on. The size of
 // the file stays what was written: an fdatasync after a write of 8 KiB takes
 // 173 us so, 175 us where the size grows at once, and 220 us without
-// preallocation; zeros written beforehand make it 125 us at the price of
+// preallocation; zeros written beforehand make it 130 us at the price of
 // twice the bytes (BenchmarkPreallocate, ext4).
 func preallocate(f vfs.File, offset, n int64) error {
 	for {

@@ -95,6 +95,7 @@ type Log struct {
 		sync.Mutex
 		pend     []byte // frames that no write has taken yet
 		spare    []byte // the buffer that the last write gave back
+		taken    int    // capacity of the buffer that is being written
 		cuts     []cut  // where pend passes from one file to the next
 		last     LSN    // of the last record
 		buffered LSN    // of the last record in pend or taken; last unless stopped
@@ -228,7 +229,7 @@ func (l *Log) Stats() Stats {
 	defer l.mu.Unlock()
 	s := l.mu.stats
 	s.UnsyncedRecords = int64(l.mu.last) - int64(l.synced.Load())
-	s.PendingBytes = int64(cap(l.mu.pend) + cap(l.mu.spare))
+	s.PendingBytes = int64(cap(l.mu.pend) + cap(l.mu.spare) + l.mu.taken)
 	return s
 }
 
@@ -263,27 +264,30 @@ func (l *Log) Switch() (file uint64) {
 	}
 	l.mu.last++
 	l.mu.stats.Records++
-	if !l.mu.dropping {
-		var payload [switchPayload]byte
-		putSwitch(payload[:], next.num)
-		l.appendLocked(kindSwitch, payload[:])
-		l.mu.cuts = append(l.mu.cuts, cut{end: len(l.mu.pend), lsn: l.mu.last, next: next})
+	if l.mu.dropping {
+		return next.num // nothing goes there any more
 	}
+	var payload [switchPayload]byte
+	putSwitch(payload[:], next.num)
+	l.appendLocked(kindSwitch, payload[:])
+	l.mu.cuts = append(l.mu.cuts, cut{end: len(l.mu.pend), lsn: l.mu.last, next: next})
 	l.mu.cur, l.mu.next = next, nil
 	return next.num
 }
 
-// appendLocked encodes a frame of the last record's LSN into the buffer.
+// appendLocked encodes a frame into the buffer: the last record, or a mark.
 func (l *Log) appendLocked(k Kind, payload []byte) {
+	if k != kindMark {
+		l.mu.buffered = l.mu.last
+	}
 	f := frame{
 		kind:    k,
-		lsn:     l.mu.last,
+		lsn:     l.mu.buffered,
 		synced:  LSN(l.synced.Load()),
 		prev:    l.mu.chain,
 		payload: payload,
 	}
 	l.mu.pend, l.mu.chain = appendFrame(l.mu.pend, l.mu.cur.salt, &f)
-	l.mu.buffered = f.lsn
 	l.mu.recorded = f.synced
 	n := FrameBytes(len(payload))
 	l.mu.cur.size += n
