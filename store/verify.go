@@ -106,8 +106,8 @@ func verifyDir(ctx context.Context, dir string, o VerifyOptions, so *Options) (*
 func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (err error) {
 	fsys := s.opts.seams.FS
 	f := &found{}
-	if err := s.examineLog(f); err != nil {
-		r.add(s.logDir(), doesNotOpen, err)
+	if f.chain, err = wal.Read(fsys, s.logDir(), s.identity.id); err != nil {
+		r.add(s.logDir(), doesNotOpen, wrapLog(err))
 		f.chain = nil
 	}
 	db, _, err := s.openPebble(true)
@@ -116,7 +116,7 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 		return nil
 	}
 	defer func() { err = errors.Join(err, wrapPebble(db.Close())) }()
-	if f.registry, err = loadRegistry(db, fsys.PathJoin(s.dir, pebbleDir)); err != nil {
+	if f.registry, err = s.loadRegistry(db); err != nil {
 		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
 		return nil
 	}
@@ -129,11 +129,15 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 		defer func() { err = errors.Join(err, bitmap.Close()) }()
 	}
 	if f.chain != nil {
+		bad := s.examineRecords(f)
 		if err := s.compare(f); err != nil {
 			r.add(s.manifestPath(), doesNotOpen, err)
 		}
+		r.add(s.logDir(), doesNotOpen, bad)
 		r.noteTorn(f.chain)
-		r.URLs = s.countReplayed(r, f)
+		if bad == nil {
+			r.URLs = s.countReplayed(r, f)
+		}
 	}
 	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, bitmap: bitmap, progress: o.Progress}
 	if bitmap != nil {
@@ -156,13 +160,7 @@ func (r *Report) noteTorn(c *wal.Chain) {
 // -1 if that cannot be told.
 func (s *Store) countReplayed(r *Report, f *found) int64 {
 	urls := int64(f.registry.words())
-	s.mu.registry = &registry{
-		storeRow: f.registry.storeRow, namespaces: f.registry.namespaces,
-		segments: make(map[segmentID]segmentRow, len(f.registry.segments)),
-	}
-	for id, row := range f.registry.segments {
-		s.mu.registry.segments[id] = row
-	}
+	s.mu.registry = f.registry.clone()
 	for i, file := range f.chain.Files {
 		if file.File <= f.registry.flushed || file.Prepared || file.Discard {
 			continue
@@ -197,15 +195,9 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	}
 	s.verifyLog(r)
 	s.mu.Lock()
-	rows := &registry{
-		storeRow: s.mu.registry.storeRow, namespaces: s.mu.registry.namespaces,
-		segments: make(map[segmentID]segmentRow),
-	}
-	for id, row := range s.mu.registry.segments {
-		rows.segments[id] = row
-	}
+	rows := s.mu.registry.clone()
 	s.mu.Unlock()
-	stored, err := loadRegistry(s.db, s.opts.seams.FS.PathJoin(s.dir, pebbleDir))
+	stored, err := s.loadRegistry(s.db)
 	if err != nil {
 		r.add(pebbleDir, doesNotOpen, err)
 	} else if stored.ingest != rows.ingest || stored.flushed != rows.flushed || stored.words() != rows.words() {
