@@ -58,7 +58,7 @@ func (d files) reserve(f *os.File, size int64) error {
 		return os.NewSyscallError("fstatfs", err)
 	}
 	if free := float64(st.Bavail) * float64(st.Bsize); free < float64(size) {
-		return fmt.Errorf("%w: %.0f bytes free", ErrNoSpace, free)
+		return fmt.Errorf("%.0f bytes are free: %w", free, unix.ENOSPC)
 	}
 	fallocate := d.fallocate
 	if fallocate == nil {
@@ -67,9 +67,6 @@ func (d files) reserve(f *os.File, size int64) error {
 	err := fallocate(f, size)
 	if errors.Is(err, errNoFallocate) {
 		err = writeZeros(f, size)
-	}
-	if isNoSpace(err) {
-		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err
 }

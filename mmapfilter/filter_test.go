@@ -226,6 +226,25 @@ func TestFailedSyncSticks(t *testing.T) {
 		if !f.Has(1) {
 			t.Error("lookups stopped")
 		}
+
+		// Another process opens it, sets the words again, and its Sync holds.
+		f, err = Open(d, "filter", testStore, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Header().Ingest != 0 {
+			t.Errorf("sync %d failed: opened with the header that was lost: %+v", nth, f.Header())
+		}
+		if err := errors.Join(f.SetSorted(words), f.Sync(1)); err != nil {
+			t.Fatal(err)
+		}
+		f, err = Open(d.Crash(rand.New(rand.NewPCG(1, 2)), 0), "filter", testStore, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _, err := f.MissingSorted(words); n != 0 || err != nil || f.Header().Ingest != 1 {
+			t.Errorf("sync %d failed: %d words are missing, error %v, %+v", nth, n, err, f.Header())
+		}
 	}
 }
 

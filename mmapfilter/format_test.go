@@ -147,7 +147,6 @@ func TestDecodePage(t *testing.T) {
 		{name: "truncated", damage: func([]byte) {}, size: -1, offset: offBlocks, reason: "file of 8191 bytes"},
 		{name: "too long", damage: func([]byte) {}, size: 4096, offset: offBlocks, reason: "file of 12288 bytes"},
 		{name: "sequence in the wrong half", damage: sealed(func(h []byte) { h[offSequence] ^= 1 }), offset: offSequence, reason: "sequence number"},
-		{name: "sequences apart", damage: func(p []byte) { p[offSequence] = 6; seal(p, 0) }, reason: "do not follow", offset: offSequence},
 		{name: "two stores", damage: func(p []byte) { p[offStoreID]++; seal(p, 0) }, reason: "different files", offset: slotBytes},
 		{name: "two generations", damage: func(p []byte) { p[offGeneration]++; seal(p, 0) }, reason: "different files", offset: slotBytes},
 		{name: "two seeds", damage: func(p []byte) { p[offSeed]++; seal(p, 0) }, reason: "different files", offset: slotBytes},

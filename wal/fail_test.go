@@ -361,12 +361,10 @@ func recoverLog(t *testing.T, fs vfs.FS, c *Chain) *Log {
 // TestCrash crashes a log at random moments, several times in a row, and goes
 // on with what is left.
 func TestCrash(t *testing.T) {
-	seed := rand.Uint64()
 	for _, percent := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("unsynced=%d", percent), func(t *testing.T) {
-			t.Logf("seed %d", seed)
-			rng := rand.New(rand.NewPCG(seed, uint64(percent)))
-			for range 40 {
+			rng := newRand(t)
+			for range 25 {
 				fs := vfs.NewCrashableMem()
 				l := newLog(t, fs, firstStart, Options{})
 				var acked LSN
@@ -404,6 +402,24 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestCreateSyncsBefore: a process is killed, the next one reads what was only
+// written and vouches for it, and then the power fails.
+func TestCreateSyncsBefore(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	l := newLog(t, fs, firstStart, Options{})
+	add(t, l, 2)
+	mustSwitch(t, l)
+	add(t, l, 2)
+	c, err := Read(fs, "", testStore)
+	must(t, err)
+	newLog(t, fs, c.Next(testMeta(0)), Options{})
+	c, err = Read(fs.CrashClone(vfs.CrashCloneCfg{}), "", testStore)
+	must(t, err)
+	if got := replay(t, c); len(got) != 4 || c.Synced != 5 {
+		t.Errorf("got records %v, synced %d, want 4 and 5", got, c.Synced)
+	}
+}
+
 // TestCrashConcurrent takes crash images while many append and wait.
 func TestCrashConcurrent(t *testing.T) {
 	fs := vfs.NewCrashableMem()
@@ -438,7 +454,7 @@ func TestCrashConcurrent(t *testing.T) {
 			}
 		})
 	}
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := newRand(t)
 	for i := range 12 {
 		a := LSN(acked.Load())
 		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: i % 3 * 50, RNG: rng})

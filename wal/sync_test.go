@@ -203,12 +203,14 @@ func TestCloseEndsWaits(t *testing.T) {
 		a := waitSynced(l, l.Append(testKind, payload(1)))
 		synctest.Wait()
 		b := waitSynced(l, l.Append(testKind, payload(2)))
+		must(t, l.Prepare(testMeta(0)))
 		closed := make(chan error, 1)
 		go func() { closed <- l.Close() }()
 		if !pending(closed) {
 			t.Fatal("Close does not wait for the sync")
 		}
-		late := l.Append(testKind, payload(3))
+		l.Switch() // has no effect either
+		late := l.Append(testKind, payload(4))
 		if err := l.WaitWritten(late); !errors.Is(err, ErrClosed) {
 			t.Errorf("a record that came during Close: got %v, want ErrClosed", err)
 		}
@@ -230,8 +232,92 @@ func TestCloseEndsWaits(t *testing.T) {
 		}
 		c, err := Read(fs, "", testStore)
 		must(t, err)
-		if c.Last != 2 || c.Synced != 2 || c.Torn != nil {
-			t.Errorf("last %d, synced %d, want 2, torn %v", c.Last, c.Synced, c.Torn)
+		if c.Last != 2 || c.Synced != 2 || c.Torn != nil || len(c.Files) != 1 {
+			t.Errorf("last %d, synced %d, want 2, %d files, torn %v", c.Last, c.Synced, len(c.Files), c.Torn)
+		}
+	})
+}
+
+// TestSyncLoopPoison: the goroutine that syncs announces its failure, and Close
+// joins it.
+func TestSyncLoopPoison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eio := errors.New("injected")
+		var told []error
+		l := newLog(t, hook(vfs.NewMem(), func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileSyncData {
+				return eio
+			}
+			return nil
+		}), firstStart, Options{SyncInterval: time.Second, OnPoison: func(err error) { told = append(told, err) }})
+		add(t, l, 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(told) != 1 || !errors.Is(told[0], eio) || l.Err() != told[0] {
+			t.Errorf("told %v, poison %v", told, l.Err())
+		}
+		if err := l.Close(); err != l.Err() || err == nil {
+			t.Errorf("Close returned %v, want the poison", err)
+		}
+	})
+}
+
+// TestCloseRemovesPrepared: a file that was never switched to is not left.
+func TestCloseRemovesPrepared(t *testing.T) {
+	fs := vfs.NewMem()
+	l := newLog(t, fs, firstStart, Options{})
+	add(t, l, 1)
+	must(t, l.Prepare(testMeta(0)))
+	must(t, l.Prepare(testMeta(0)))
+	must(t, l.Close())
+	if names, _ := fs.List(""); len(names) != 1 {
+		t.Errorf("files %v are left, want one", names)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a switch without a prepared file does not panic")
+		}
+	}()
+	l.Switch()
+}
+
+// TestPoisonBetweenFiles: a sync fails while a write that spans two files is in
+// the first one. Nothing goes to the second.
+func TestPoisonBetweenFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		shut, syncs, writes := false, make(chan error), make(chan error)
+		l := newLog(t, hook(fs, func(op errorfs.Op) error {
+			switch {
+			case shut && op.Kind == errorfs.OpFileSyncData:
+				return <-syncs
+			case shut && op.Kind == errorfs.OpFileWrite:
+				return <-writes
+			}
+			return nil
+		}), firstStart, Options{})
+		add(t, l, 1)
+		must(t, l.Prepare(testMeta(0)))
+		shut = true
+		a := waitSynced(l, 1)
+		synctest.Wait()
+		l.Append(testKind, payload(2))
+		l.Switch()
+		b := waitSynced(l, l.Append(testKind, payload(4)))
+		synctest.Wait()
+		syncs <- errors.New("injected")
+		if err := <-a; !errors.Is(err, ErrPoisoned) {
+			t.Errorf("got %v, want ErrPoisoned", err)
+		}
+		if !pending(b) {
+			t.Fatal("the write is over")
+		}
+		writes <- nil
+		if err := <-b; err == nil || err != l.Err() {
+			t.Errorf("got %v, want %v", err, l.Err())
+		}
+		if n := len(readFile(t, fs, fileName(2))); n != headerBytes {
+			t.Errorf("the second file has %d bytes, want its header only", n)
 		}
 	})
 }

@@ -118,10 +118,11 @@ func (b *builder) judge(i, at int, flip bool) verdict {
 	f := &b.files[i]
 	final := i == len(b.files)-1
 	if at < headerBytes {
+		empty := f.end == headerBytes
 		switch {
 		case flip && at >= headerVersionOff && at < headerFlagsOff:
 			return verdict{err: ErrVersion}
-		case flip, i == 0, f.named, !final:
+		case flip && !empty, i == 0, f.named, !final:
 			return verdict{err: ErrCorrupt}
 		}
 		return verdict{last: b.files[i].seals} // nothing tells it from one that was never finished
@@ -196,32 +197,32 @@ func (b *builder) check(what string, i int, damaged []byte, want verdict) {
 	if c.Torn != nil && (c.Torn.LSN != want.last+1 || len(c.Torn.Files) == 0 || c.Torn.Bytes == 0) {
 		b.t.Errorf("%s: got %+v behind LSN %d", what, c.Torn, want.last)
 	}
-	b.goesOn(what, fs, c)
+	goesOn(b.t, what, fs, c)
 }
 
 // goesOn continues a log that was read, as recovery does, and reads it again.
-func (b *builder) goesOn(what string, fs vfs.FS, c *Chain) {
-	b.t.Helper()
+func goesOn(t testing.TB, what string, fs vfs.FS, c *Chain) {
+	t.Helper()
 	for _, f := range slices.Backward(c.Files) {
 		switch {
 		case f.Prepared:
-			must(b.t, Remove(fs, "", f.File))
+			must(t, Remove(fs, "", f.File))
 		case f.Discard:
 			_, err := Quarantine(fs, "", f.File)
-			must(b.t, err)
+			must(t, err)
 		}
 	}
 	l, err := Create(fs, "", c.Next(testMeta(0)), Options{StoreID: testStore})
-	must(b.t, err)
-	add(b.t, l, 1)
-	must(b.t, l.Close())
+	must(t, err)
+	add(t, l, 1)
+	must(t, l.Close())
 	again, err := Read(fs, "", testStore)
 	if err != nil {
-		b.t.Errorf("%s: going on and reading again: %v", what, err)
+		t.Errorf("%s: going on and reading again: %v", what, err)
 		return
 	}
 	if again.Last != c.Last+1 || again.Torn != nil || again.Synced != again.Last {
-		b.t.Errorf("%s: after going on from %d: last %d, synced %d, torn %+v",
+		t.Errorf("%s: after going on from %d: last %d, synced %d, torn %+v",
 			what, c.Last, again.Last, again.Synced, again.Torn)
 	}
 }
@@ -297,5 +298,16 @@ func TestTornEverywhereSealed(t *testing.T) {
 	b.add(1)
 	b.sync()
 	b.add(1)
+	b.done().everywhere()
+}
+
+// TestTornEverywhereReopened has only the header of the last file to tell that
+// everything was synced.
+func TestTornEverywhereReopened(t *testing.T) {
+	b := newBuilder(t)
+	b.add(2)
+	b.change()
+	b.add(1)
+	b.reopen(true)
 	b.done().everywhere()
 }

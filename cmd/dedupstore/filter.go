@@ -66,7 +66,9 @@ func (f *filter) ask(r *lineRun, b *batch) error {
 	}
 	known := f.pick(b, answers)
 	repeated := int64(len(b.keys)-len(f.fresh)) - known
-	if err := f.write(r.stdout); err != nil {
+	if err := f.write(r.stdout); err == errReaderGone {
+		return err
+	} else if err != nil {
 		r.tally.Seen += known
 		r.tally.Errors += int64(len(f.fresh)) + repeated
 		return err

@@ -7,6 +7,7 @@ package main
 // nobody.
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -156,11 +157,7 @@ func unpack(r io.Reader) (plain io.Reader, done func(), err error) {
 	whole := io.MultiReader(bytes.NewReader(head), r)
 	switch formatOf(head) {
 	case formatGzip:
-		z, err := gzip.NewReader(whole)
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, func() { z.Close() }, nil
+		return &gzipReader{src: bufio.NewReaderSize(whole, 64<<10)}, func() {}, nil
 	case formatZstd:
 		z, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1),
 			zstd.WithDecoderMaxWindow(maxZstdWindow))
@@ -170,6 +167,44 @@ func unpack(r io.Reader) (plain io.Reader, done func(), err error) {
 		return z, z.Close, nil
 	}
 	return whole, func() {}, nil
+}
+
+// A gzipReader unpacks gzip streams that follow each other. Unlike
+// gzip.Reader it hands out the end of one without waiting for the next.
+type gzipReader struct {
+	src    *bufio.Reader
+	z      *gzip.Reader // nil before the first stream
+	inside bool
+}
+
+func (g *gzipReader) Read(p []byte) (int, error) {
+	if !g.inside {
+		if err := g.next(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := g.z.Read(p)
+	if err == io.EOF {
+		g.inside, err = false, nil
+	}
+	return n, err
+}
+
+// next begins the next stream, or returns io.EOF if there is none.
+func (g *gzipReader) next() error {
+	if _, err := g.src.Peek(1); err != nil {
+		return err
+	}
+	if g.z == nil {
+		g.z = new(gzip.Reader)
+	}
+	err := g.z.Reset(g.src)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF // it ended inside the header
+	}
+	g.z.Multistream(false)
+	g.inside = err == nil
+	return err
 }
 
 // readHead reads until formatOf decides or r ends.

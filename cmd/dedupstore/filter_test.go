@@ -1,0 +1,404 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"dedupstore/store"
+)
+
+// filterCommand is a filter of its own process on the store dir.
+func filterCommand(t *testing.T, dir string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "dedupstore", append([]string{"filter", "--store", dir}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	return cmd, &stderr
+}
+
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return 0
+}
+
+// filterAll runs a filter to its end and returns what it printed.
+func filterAll(t *testing.T, dir, input string, args ...string) string {
+	t.Helper()
+	cmd, stderr := filterCommand(t, dir, args...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("filter: %v, %s", err, stderr)
+	}
+	return string(out)
+}
+
+// wantSummary checks the last line of stderr but for complaints behind it.
+func wantSummary(t *testing.T, stderr, want string) {
+	t.Helper()
+	if !strings.Contains(stderr, "\n"+want+"\n") {
+		t.Errorf("stderr is\n%swant the line %q", stderr, want)
+	}
+}
+
+// manyLines are n distinct lines with every fourth of them again behind it.
+func manyLines(n int) string {
+	var data strings.Builder
+	for i := range n {
+		fmt.Fprintf(&data, "https://example.com/%d\n", i)
+		if i%4 == 0 {
+			fmt.Fprintf(&data, "https://example.com/%d\n", i/2)
+		}
+	}
+	return data.String()
+}
+
+// distinct returns the lines of data, each at its first place.
+func distinct(data string) []string {
+	var lines []string
+	seen := map[string]bool{}
+	for line := range strings.Lines(data) {
+		if !seen[line] {
+			seen[line] = true
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// TestFilterStreams wants the answer to a line before the next is written.
+func TestFilterStreams(t *testing.T) {
+	noEnd := func() error { return nil }
+	for format, sender := range map[string]func(io.Writer) (send func(string), end func() error){
+		"plain": func(w io.Writer) (func(string), func() error) {
+			return func(s string) { io.WriteString(w, s) }, noEnd
+		},
+		"gzip": func(w io.Writer) (func(string), func() error) {
+			z := gzip.NewWriter(w)
+			return func(s string) { io.WriteString(z, s); z.Flush() }, z.Close
+		},
+		"gzip streams": func(w io.Writer) (func(string), func() error) {
+			return func(s string) { w.Write(packers["gzip"](s)) }, noEnd
+		},
+		"zstd": func(w io.Writer) (func(string), func() error) {
+			z, err := zstd.NewWriter(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func(s string) { io.WriteString(z, s); z.Flush() }, z.Close
+		},
+		"zstd frames": func(w io.Writer) (func(string), func() error) {
+			return func(s string) { w.Write(packers["zstd"](s)) }, noEnd
+		},
+	} {
+		t.Run(format, func(t *testing.T) {
+			cmd, _ := filterCommand(t, filepath.Join(t.TempDir(), "s"))
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			send, end := sender(stdin)
+			answers := bufio.NewReader(stdout)
+			for i := range 20 {
+				line := fmt.Sprintf("https://example.com/%d\n", i)
+				send("https://exam")
+				send("ple.com/0\n" + line)
+				if i == 0 {
+					line = "https://example.com/0\n"
+				}
+				if got, err := answers.ReadString('\n'); got != line || err != nil {
+					t.Fatalf("answer %q, %v, want %q", got, err, line)
+				}
+			}
+			if err := end(); err != nil {
+				t.Fatal(err)
+			}
+			stdin.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestFilterKilled kills filters at random moments and runs them again on the
+// same input: over the runs every distinct line is printed, in order, and at
+// most one batch for each kill is printed again.
+func TestFilterKilled(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if env := os.Getenv("KILL_SEED"); env != "" {
+		fmt.Sscan(env, &seed)
+	}
+	t.Logf("replay: KILL_SEED=%d go test -run TestFilterKilled ./cmd/dedupstore", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	data := manyLines(60_000)
+	want := distinct(data)
+	rounds := 12
+	if testing.Short() {
+		rounds = 3
+	}
+	kills := 0
+	for round := range rounds {
+		toFile := round%2 == 0
+		dir := filepath.Join(t.TempDir(), "s")
+		var printed strings.Builder
+		limit := 0 // lines that may be printed twice
+		for try := 0; ; try++ {
+			cmd, stderr := filterCommand(t, dir)
+			cmd.Stdin = strings.NewReader(data)
+			var out bytes.Buffer
+			file := filepath.Join(t.TempDir(), "out")
+			if toFile {
+				f, err := os.Create(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				cmd.Stdout = f
+			} else {
+				cmd.Stdout = &out
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if try < 4 {
+				time.AfterFunc(time.Duration(random.IntN(60_000))*time.Microsecond, func() { cmd.Process.Kill() })
+			}
+			err := cmd.Wait()
+			got := out.String()
+			if toFile {
+				b, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = string(b)
+			}
+			// A kill in the middle of a write may cut a line off.
+			got = got[:strings.LastIndexByte(got, '\n')+1]
+			wantInOrder(t, got, want)
+			printed.WriteString(got)
+			if code := exitCode(t, err); code == 0 {
+				break
+			} else if code != -1 {
+				t.Fatalf("exit code %d: %s", code, stderr)
+			}
+			kills++
+			limit += batchLines
+		}
+		all := strings.Count(printed.String(), "\n")
+		if got := distinct(printed.String()); len(got) != len(want) {
+			t.Fatalf("%d distinct lines printed, want %d", len(got), len(want))
+		}
+		if twice := all - len(want); twice > limit {
+			t.Errorf("%d lines printed twice, want at most %d", twice, limit)
+		}
+		if again := filterAll(t, dir, data); again != "" {
+			t.Errorf("%d bytes printed of a list that was done", len(again))
+		}
+	}
+	t.Logf("%d kills", kills)
+}
+
+// wantInOrder checks that got is some of want in the order of want.
+func wantInOrder(t *testing.T, got string, want []string) {
+	t.Helper()
+	at := 0
+	for line := range strings.Lines(got) {
+		for at < len(want) && want[at] != line {
+			at++
+		}
+		if at == len(want) {
+			t.Fatalf("%q is not a line of the input, or not in its order, or printed twice in one run", line)
+		}
+		at++
+	}
+}
+
+// TestFilterOutputFails leaves unmarked what it could not write.
+func TestFilterOutputFails(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	dir := filepath.Join(t.TempDir(), "s")
+	filterAll(t, dir, "a\n")
+	cmd, stderr := filterCommand(t, dir)
+	cmd.Stdin = strings.NewReader("a\nb\nb\n\nc\n")
+	cmd.Stdout = full
+	if code := exitCode(t, cmd.Run()); code != exitOther {
+		t.Errorf("exit code %d, want %d", code, exitOther)
+	}
+	wantSummary(t, "\n"+stderr.String(), "read=5 new=0 seen=1 invalid=1 errors=3")
+	if !strings.Contains(stderr.String(), "no space left on device; what was to be written is not remembered") {
+		t.Errorf("stderr %q", stderr)
+	}
+	if got := filterAll(t, dir, "a\nb\nb\nc\n"); got != "b\nc\n" {
+		t.Errorf("then it prints %q, want what was not written", got)
+	}
+}
+
+// TestFilterReaderGone ends in order, and quietly, when nobody reads.
+func TestFilterReaderGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	data := manyLines(200_000)
+	cmd, stderr := filterCommand(t, dir)
+	cmd.Stdin = strings.NewReader(data)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	stdout.Close()
+	if code := exitCode(t, cmd.Wait()); code != exitOK {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if strings.Contains(stderr.String(), "pipe") || !strings.Contains(stderr.String(), " errors=0\n") {
+		t.Errorf("stderr %q", stderr)
+	}
+	if rest := strings.Count(filterAll(t, dir, data), "\n"); rest == 0 {
+		t.Error("lines that nobody could read were marked")
+	}
+}
+
+// TestFilterInterrupted wants every line that was printed to be marked, and
+// the store closed in order.
+func TestFilterInterrupted(t *testing.T) {
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "s")
+			cmd, stderr := filterCommand(t, dir)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			data := manyLines(50_000)
+			go io.WriteString(stdin, data) // and never close it
+			r := bufio.NewReader(stdout)
+			first, err := r.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Process.Signal(sig)
+			rest, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := exitCode(t, cmd.Wait()); code != 130 {
+				t.Errorf("exit code %d, want 130", code)
+			}
+			printed := first + string(rest)
+			n := strings.Count(printed, "\n")
+			if !strings.Contains(stderr.String(), fmt.Sprintf(" new=%d ", n)) {
+				t.Errorf("%d lines printed, summary %s", n, stderr)
+			}
+			if !strings.HasSuffix(stderr.String(), "dedupstore: interrupted; run it again to go on\n") {
+				t.Errorf("stderr %q", stderr)
+			}
+			if again := filterAll(t, dir, printed); again != "" {
+				t.Errorf("%d printed lines were not marked", strings.Count(again, "\n"))
+			}
+			if all := distinct(printed + filterAll(t, dir, data)); len(all) != len(distinct(data)) {
+				t.Errorf("%d lines over both runs, want %d", len(all), len(distinct(data)))
+			}
+		})
+	}
+}
+
+// TestSecondInterrupt ends a run that cannot end in order: its output is not
+// taken.
+func TestSecondInterrupt(t *testing.T) {
+	cmd, _ := filterCommand(t, filepath.Join(t.TempDir(), "s"))
+	cmd.Stdin = strings.NewReader(manyLines(200_000))
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReaderSize(stdout, 16).ReadByte(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for tick := time.Tick(10 * time.Millisecond); ; {
+		select {
+		case err := <-ended:
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+				t.Errorf("ended with %v, want the signal's own end", err)
+			}
+			return
+		case <-tick:
+			cmd.Process.Signal(os.Interrupt)
+		}
+	}
+}
+
+// TestImportInterrupted runs an interrupted import again: together they add
+// every line once.
+func TestImportInterrupted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	file := filepath.Join(t.TempDir(), "lines")
+	data := manyLines(100_000)
+	write(t, file, data)
+	for range 5 {
+		cmd := exec.CommandContext(t.Context(), "dedupstore", "import", "--store", dir, "--json", "--quiet", file)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(rand.IntN(40_000))*time.Microsecond, func() { cmd.Process.Signal(syscall.SIGTERM) })
+		cmd.Wait()
+	}
+	if out, err := exec.CommandContext(t.Context(), "dedupstore", "import", "--store", dir, file).CombinedOutput(); err != nil {
+		t.Fatalf("%v, %s", err, out)
+	}
+	s, err := store.Open(dir, &store.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got, want := s.Stats().URLs, int64(len(distinct(data))); got != want {
+		t.Errorf("%d URLs, want %d", got, want)
+	}
+}
