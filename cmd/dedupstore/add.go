@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"dedupstore/store"
+)
+
+const addUsage = `Usage: dedupstore add URL...
+
+Remember each URL and print "new" or "seen" for it, one a line. If one of them
+is empty or longer than 1 MiB, nothing is added and the exit code is 6.
+
+` + addFlagsUsage + storeFlagsUsage + `
+Examples:
+
+    dedupstore add https://example.com/ https://example.com/about
+`
+
+func newAdd(p *program) *cobra.Command {
+	cmd := &cobra.Command{Use: "add URL...", Long: addUsage, Args: cobra.MinimumNArgs(1)}
+	var o store.Options
+	addFlags(cmd, &o)
+	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
+		if err := checkArgs(urls); err != nil {
+			return err
+		}
+		s, err := p.openOrMake(o)
+		if err != nil {
+			return err
+		}
+		_, err = p.answerArgs(cmd.Context(), urls, s.AddBatch)
+		return closeStore(s, err)
+	}
+	return cmd
+}
+
+// checkArgs says which argument is no key.
+func checkArgs(urls []string) error {
+	for i, url := range urls {
+		if reason := checkKey(url); reason != "" {
+			return fmt.Errorf("argument %d is %s, nothing was done", i+1, reason)
+		}
+	}
+	return nil
+}
+
+// A batchFunc is AddBatch or HasBatch.
+type batchFunc func(ctx context.Context, keys []string, answers []store.Answer) error
+
+// answerArgs answers the arguments of a verb.
+func (p *program) answerArgs(ctx context.Context, urls []string, ask batchFunc) (someNew bool, err error) {
+	for part := range slices.Chunk(urls, batchLines) {
+		n, err := p.answer(ctx, part, ask)
+		someNew = someNew || n
+		if err != nil {
+			return someNew, err
+		}
+	}
+	return someNew, nil
+}
+
+// answer prints the answers to at most batchLines keys and tells whether one
+// of them was new. An interrupt waits until they are printed.
+func (p *program) answer(ctx context.Context, keys []string, ask batchFunc) (someNew bool, err error) {
+	if ctx.Err() != nil {
+		return false, errInterrupted
+	}
+	answers := make([]store.Answer, len(keys))
+	err = ask(context.WithoutCancel(ctx), keys, answers)
+	var out []byte
+	for _, a := range answers {
+		if a == store.Unanswered {
+			break
+		}
+		someNew = someNew || a == store.New
+		out = append(append(out, a.String()...), '\n')
+	}
+	if writeErr := writeOut(p.stdout, out); err == nil {
+		err = writeErr
+	}
+	return someNew, err
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"dedupstore/store"
+)
+
+const checkUsage = `Usage: dedupstore check [URL...]
+
+Print "new" or "seen" for each URL, one a line, and remember nothing. Without
+arguments the URLs are the lines of standard input, by the rules of "dedupstore
+filter": an invalid line has no answer. The exit code is 1 if any URL is new. If
+an argument is empty or longer than 1 MiB, nothing is answered and the exit code
+is 6. Any number of checks may use a store at once, and none while a process
+adds to it.
+
+    --canon NAME          how a URL becomes a key; the only one yet is none
+    --memory SIZE         memory to use (default: 256MiB)
+` + storeFlagsUsage + `
+Examples:
+
+    dedupstore check https://example.com/ && echo seen
+    dedupstore check < links.txt | grep -c new
+`
+
+func newCheck(p *program) *cobra.Command {
+	cmd := &cobra.Command{Use: "check [URL...]", Long: checkUsage, Args: cobra.ArbitraryArgs}
+	o := store.Options{ReadOnly: true}
+	canonFlag(cmd, &o)
+	memoryFlag(cmd, &o)
+	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
+		if err := checkArgs(urls); err != nil {
+			return err
+		}
+		s, err := p.open(o)
+		if err != nil {
+			return err
+		}
+		return closeStore(s, p.check(cmd, s, urls))
+	}
+	return cmd
+}
+
+// check answers urls, or standard input if there are none.
+func (p *program) check(cmd *cobra.Command, s *store.Store, urls []string) error {
+	ctx := cmd.Context()
+	var someNew bool
+	var err error
+	if len(urls) > 0 {
+		someNew, err = p.answerArgs(ctx, urls, s.HasBatch)
+	} else {
+		err = eachBatch(ctx, nil, p.stdin, func(b *batch) error {
+			n, err := p.answer(ctx, b.keys, s.HasBatch)
+			someNew = someNew || n
+			p.report(b)
+			return err
+		})
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.failed:
+		return errReported
+	case someNew:
+		return errSomeNew
+	}
+	return nil
+}

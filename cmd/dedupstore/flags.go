@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"dedupstore/store"
+)
+
+// keyProfiles are the names that --canon knows, with what is recorded in a
+// store. A recorded name ends in a version: what it means never changes.
+var keyProfiles = map[string]string{"none": "none/1"}
+
+const (
+	minMemory = 1 << 20 // 1 MiB, as the library has it
+	maxURLs   = 1e12
+)
+
+// A value is a flag that is parsed, and refused, before a verb starts.
+type value[T any] struct {
+	to    *T
+	text  string
+	kind  string
+	parse func(string) (T, error)
+}
+
+// newValue returns a flag for *to. An empty text leaves *to as it is.
+func newValue[T any](to *T, text, kind string, parse func(string) (T, error)) *value[T] {
+	v := &value[T]{to: to, kind: kind, parse: parse}
+	if text != "" {
+		if err := v.Set(text); err != nil {
+			panic("bug: default of a flag: " + err.Error())
+		}
+	}
+	return v
+}
+
+func (v *value[T]) Set(text string) error {
+	x, err := v.parse(text)
+	if err != nil {
+		return errors.New(oneLine(err))
+	}
+	*v.to, v.text = x, text
+	return nil
+}
+
+func (v *value[T]) String() string { return v.text }
+func (v *value[T]) Type() string   { return v.kind }
+
+func jsonFlag(cmd *cobra.Command, to *bool) { cmd.Flags().BoolVar(to, "json", false, "") }
+
+func canonFlag(cmd *cobra.Command, o *store.Options) {
+	cmd.Flags().Var(newValue(&o.KeyProfile, "", "NAME", parseCanon), "canon", "")
+}
+
+func memoryFlag(cmd *cobra.Command, o *store.Options) {
+	cmd.Flags().Var(newValue(&o.MemoryBytes, "", "SIZE", parseMemory), "memory", "")
+}
+
+// birthFlags set what a store keeps for its life.
+func birthFlags(cmd *cobra.Command, o *store.Options) {
+	canonFlag(cmd, o)
+	cmd.Flags().Var(newValue(&o.Hash, "", "NAME", store.ParseHash), "hash", "")
+	cmd.Flags().Var(newValue(&o.ExpectedURLs, "", "N", parseCount), "urls", "")
+}
+
+// addFlags are those of the verbs that add, and make a store if need be.
+func addFlags(cmd *cobra.Command, o *store.Options) {
+	birthFlags(cmd, o)
+	memoryFlag(cmd, o)
+	cmd.Flags().Var(newValue(&o.Durability, "", "LEVEL", store.ParseDurability), "durability", "")
+	cmd.Flags().BoolVar(&o.MustExist, "must-exist", false, "")
+}
+
+// addFlagsUsage documents addFlags.
+const addFlagsUsage = `    --must-exist          do not make a store where there is none
+    --urls N              URLs that a new store is sized for: 1e6, 20M, 2e9,
+                          1_000_000 (default: 4 million; more than that many
+                          are as exact, and slower)
+    --hash NAME           hash of a new store: siphash (default), or xxh64,
+                          three times as fast, where nobody can choose URLs
+                          to harm you
+    --canon NAME          how a URL becomes a key, recorded in a new store;
+                          the only one yet is none: the bytes as they are
+    --durability LEVEL    what an answer has survived when it is given:
+                          interval (default): kill -9, and a power failure
+                          but for its last second; sync: both; nosync:
+                          kill -9
+    --memory SIZE         memory to use (default: 256MiB)
+`
+
+const storeFlagsUsage = `    --store DIR           the store (default: $DEDUPSTORE_STORE, else
+                          ./seen.store)
+    --quiet               say nothing on stderr but errors
+`
+
+func parseDir(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("want the name of a directory")
+	}
+	return s, nil
+}
+
+func parseCanon(s string) (string, error) {
+	profile, ok := keyProfiles[s]
+	if !ok {
+		return "", fmt.Errorf("unknown profile %q, known: none", s)
+	}
+	return profile, nil
+}
+
+func parseMemory(s string) (int64, error) {
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n > math.MaxInt64 {
+		return 0, fmt.Errorf("want a size like 256MiB")
+	}
+	if n < minMemory {
+		return 0, fmt.Errorf("want at least %s", humanize.IBytes(minMemory))
+	}
+	return int64(n), nil
+}
+
+// parseCount reads a whole number like 1e6, 20M, 2.5G, 2e9 or 1_000_000.
+func parseCount(s string) (int64, error) {
+	errWant := errors.New("want a whole number from 1 to 1e12, like 1e6, 20M or 1_000_000")
+	if s == "" {
+		return 0, errWant
+	}
+	unit := 1.0
+	switch s[len(s)-1] {
+	case 'k', 'K':
+		unit = 1e3
+	case 'm', 'M':
+		unit = 1e6
+	case 'g', 'G', 'b', 'B':
+		unit = 1e9
+	case 't', 'T':
+		unit = 1e12
+	}
+	digits := s
+	if unit > 1 {
+		digits = s[:len(s)-1]
+	}
+	if strings.Trim(digits, "0123456789_.eE+") != "" {
+		return 0, errWant // no sign, no hexadecimal, no infinity
+	}
+	n, err := strconv.ParseFloat(strings.ReplaceAll(digits, "_", ""), 64)
+	n = math.Round(n*unit*1e3) / 1e3 // 1.1M is whole, in binary too
+	if err != nil || n < 1 || n > maxURLs || n != math.Trunc(n) {
+		return 0, errWant
+	}
+	return int64(n), nil
+}

@@ -1,0 +1,224 @@
+package main
+
+// The inputs of a verb, one after the other, become batches here. One
+// goroutine reads, unpacks and cuts while another asks the store. A batch that
+// the store's side has not taken yet goes on growing, so that many small reads
+// cost as few rounds as one large one, and a slow input's line waits for
+// nobody.
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// stdinName stands for standard input among the file names.
+const stdinName = "-"
+
+// maxZstdWindow is the largest window that the zstd program takes without
+// being asked for more.
+const maxZstdWindow = 128 << 20 // 128 MiB
+
+// A feeder is the reading side.
+type feeder struct {
+	ctx   context.Context
+	stdin io.Reader
+	buf   []byte
+	full  chan *batch // at most one; the feeder may take it back
+	free  chan *batch
+}
+
+// eachBatch calls do for every batch of the named files in order, or of
+// standard input if there are none, until do fails or ctx is done. It leaves
+// no batch that do has begun.
+func eachBatch(ctx context.Context, files []string, stdin io.Reader, do func(*batch) error) error {
+	readCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	f := &feeder{
+		ctx: readCtx, stdin: stdin, buf: newLineBuffer(),
+		full: make(chan *batch, 1), free: make(chan *batch, 3),
+	}
+	for range cap(f.free) { // one is filled, one waits, one is asked about
+		f.free <- new(batch)
+	}
+	if len(files) == 0 {
+		files = []string{stdinName}
+	}
+	go f.feed(files)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case b, more := <-f.full:
+			if !more {
+				return nil
+			}
+			if err := do(b); err != nil {
+				return err
+			}
+			b.reset()
+			f.free <- b
+		}
+	}
+	return errInterrupted
+}
+
+// feed sends all files and closes full, unless ctx is done before.
+func (f *feeder) feed(files []string) {
+	for _, name := range files {
+		err := f.feedFile(name)
+		if f.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			f.extend(func(b *batch) { b.failed = append(b.failed, err) })
+		}
+	}
+	close(f.full)
+}
+
+func (f *feeder) feedFile(name string) error {
+	r := f.stdin
+	if name == stdinName {
+		name = "stdin"
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		r = file
+	}
+	plain, done, err := unpack(r)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer done()
+	lr := newLineReader(name, plain, f.buf)
+	for {
+		if err := lr.fill(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("%s: after line %d: %w", name, lr.number, err)
+		}
+		for lr.text != "" {
+			if !f.extend(lr.cut) {
+				return nil
+			}
+		}
+	}
+}
+
+// extend adds to the batch that waits, if it has room, or to the next one. It
+// reports false, and nobody gets the batch, when ctx is done.
+func (f *feeder) extend(add func(*batch)) bool {
+	b := f.takeBack()
+	if b == nil {
+		select {
+		case b = <-f.free:
+		case <-f.ctx.Done():
+			return false
+		}
+	}
+	add(b)
+	select {
+	case f.full <- b:
+		return true
+	case <-f.ctx.Done():
+		return false
+	}
+}
+
+// takeBack returns the batch that waits, or nil if none does or it is full.
+func (f *feeder) takeBack() *batch {
+	select {
+	case b := <-f.full:
+		if b.size() < batchLines {
+			return b
+		}
+		f.full <- b // never blocks: nobody else sends
+	default:
+	}
+	return nil
+}
+
+// unpack looks at the first bytes of r, and no further than it takes to
+// decide, and returns what a gzip or zstd stream unpacks to, or r itself.
+func unpack(r io.Reader) (plain io.Reader, done func(), err error) {
+	head, err := readHead(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	whole := io.MultiReader(bytes.NewReader(head), r)
+	switch formatOf(head) {
+	case formatGzip:
+		z, err := gzip.NewReader(whole)
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, func() { z.Close() }, nil
+	case formatZstd:
+		z, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return whole, func() {}, nil
+}
+
+// readHead reads until formatOf decides or r ends.
+func readHead(r io.Reader) ([]byte, error) {
+	var head []byte
+	var buf [512]byte
+	for {
+		n, err := r.Read(buf[:])
+		head = append(head, buf[:n]...)
+		if err == io.EOF || err == nil && formatOf(head) != formatUnknown {
+			return head, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+type format uint8
+
+const (
+	formatUnknown format = iota // more bytes are needed
+	formatPlain
+	formatGzip
+	formatZstd
+)
+
+// formatOf tells the format of a stream that begins with head.
+func formatOf(head []byte) format {
+	for _, m := range []struct {
+		magic []byte
+		mask  byte // of the first byte
+		f     format
+	}{
+		{[]byte{0x1f, 0x8b}, 0xff, formatGzip},
+		{[]byte{0x28, 0xb5, 0x2f, 0xfd}, 0xff, formatZstd},
+		{[]byte{0x50, 0x2a, 0x4d, 0x18}, 0xf0, formatZstd}, // a skippable frame
+	} {
+		n := min(len(head), len(m.magic))
+		if n == 0 {
+			return formatUnknown
+		}
+		if head[0]&m.mask != m.magic[0] || !bytes.Equal(head[1:n], m.magic[1:n]) {
+			continue
+		}
+		if n < len(m.magic) {
+			return formatUnknown
+		}
+		return m.f
+	}
+	return formatPlain
+}

@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+var packers = map[string]func(string) []byte{
+	"gzip": func(data string) []byte {
+		var out bytes.Buffer
+		w := gzip.NewWriter(&out)
+		w.Write([]byte(data))
+		w.Close()
+		return out.Bytes()
+	},
+	"zstd": func(data string) []byte {
+		w, err := zstd.NewWriter(nil)
+		if err != nil {
+			panic(err)
+		}
+		return w.EncodeAll([]byte(data), nil)
+	},
+}
+
+// readAll returns the keys of all files, and what went wrong.
+func readAll(t *testing.T, files []string, stdin io.Reader) (keys []string, failed []error) {
+	t.Helper()
+	err := eachBatch(t.Context(), files, stdin, func(b *batch) error {
+		keys = append(keys, b.keys...)
+		failed = append(failed, b.failed...)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys, failed
+}
+
+func TestFormats(t *testing.T) {
+	skippable := []byte{0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'x', 'y', 'z'}
+	z, g := packers["zstd"], packers["gzip"]
+	abc := []string{"a", "b", "c"}
+	for name, test := range map[string]struct {
+		data []byte
+		want []string
+	}{
+		"plain":              {[]byte("a\nb\nc\n"), abc},
+		"gzip":               {g("a\nb\nc\n"), abc},
+		"gzip of streams":    {append(g("a\nb"), g("\nc\n")...), abc},
+		"zstd":               {z("a\nb\nc\n"), abc},
+		"zstd of frames":     {append(z("a\nb"), z("\nc")...), abc},
+		"zstd, skippable":    {append(skippable, z("a\nb\nc\n")...), abc},
+		"start of a gzip":    {[]byte{0x1f}, []string{"\x1f"}},
+		"start of a zstd":    {[]byte("(\xb5/"), []string{"(\xb5/"}},
+		"nearly a zstd":      {[]byte("(\xb5a\n"), []string{"(\xb5a"}},
+		"start of skippable": {[]byte("P\n"), []string{"P"}},
+		"empty":              {nil, nil},
+		"gzip of BOM":        {g(bom + "a\n"), []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for how, wrap := range map[string]func(io.Reader) io.Reader{
+				"whole":       func(r io.Reader) io.Reader { return r },
+				"byte":        iotest.OneByteReader,
+				"data error":  iotest.DataErrReader,
+				"half":        iotest.HalfReader,
+				"zero length": func(r io.Reader) io.Reader { return &zeroReader{r: r} },
+			} {
+				keys, failed := readAll(t, nil, wrap(bytes.NewReader(test.data)))
+				if failed != nil || !reflect.DeepEqual(keys, test.want) {
+					t.Errorf("read by %s: %q, %v, want %q", how, keys, failed, test.want)
+				}
+			}
+		})
+	}
+}
+
+// A zeroReader returns no bytes and no error at every second Read.
+type zeroReader struct {
+	r    io.Reader
+	zero bool
+}
+
+func (z *zeroReader) Read(p []byte) (int, error) {
+	if z.zero = !z.zero; z.zero {
+		return 0, nil
+	}
+	return z.r.Read(p)
+}
+
+// TestBrokenInput keeps what came before the damage, names the file, and goes
+// on with the next.
+func TestBrokenInput(t *testing.T) {
+	var long strings.Builder
+	for i := range 100_000 {
+		long.WriteString(strings.Repeat(string(rune('a'+i%26)), 1+i%50) + "\n")
+	}
+	dir := t.TempDir()
+	last := filepath.Join(dir, "last.txt")
+	write(t, last, "last\n")
+	for name, pack := range packers {
+		whole := pack(long.String())
+		for what, data := range map[string][]byte{
+			"truncated": whole[:len(whole)-len(whole)/3],
+			"cut":       whole[:5],
+			"flipped":   append(append(bytes.Clone(whole[:len(whole)/2]), ^whole[len(whole)/2]), whole[len(whole)/2+1:]...),
+			"followed":  append(bytes.Clone(whole), "garbage"...),
+		} {
+			file := filepath.Join(dir, what+"."+name)
+			write(t, file, string(data))
+			keys, failed := readAll(t, []string{file, last}, nil)
+			if len(failed) != 1 || !strings.HasPrefix(failed[0].Error(), file+": ") || errors.Is(failed[0], io.EOF) {
+				t.Errorf("%s %s: errors %v, want one that names %s", what, name, failed, file)
+				continue
+			}
+			n := len(keys) - 1
+			if keys[n] != "last" {
+				t.Errorf("%s %s: the next file was not read", what, name)
+			}
+			if got := strings.Join(keys[:n], "\n"); what != "flipped" && !strings.HasPrefix(long.String(), got) {
+				t.Errorf("%s %s: %d keys that are not the first ones", what, name, n)
+			}
+		}
+	}
+}
+
+func write(t *testing.T, file, data string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(data), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBatchGrows shows that lines which wait become one batch, at most
+// batchLines long, in order.
+func TestBatchGrows(t *testing.T) {
+	var data strings.Builder
+	var want []string
+	for i := range 3*batchLines + 5 {
+		key := strings.Repeat("k", 1+i%7)
+		want = append(want, key)
+		data.WriteString(key + "\n")
+	}
+	var keys []string
+	err := eachBatch(t.Context(), nil, iotest.OneByteReader(strings.NewReader(data.String())), func(b *batch) error {
+		if b.size() > batchLines {
+			t.Errorf("batch of %d lines", b.size())
+		}
+		keys = append(keys, b.keys...)
+		return nil
+	})
+	if err != nil || !reflect.DeepEqual(keys, want) {
+		t.Errorf("%d keys, %v, want %d in order", len(keys), err, len(want))
+	}
+}
+
+// TestEachBatchEnds shows that nothing is asked after an error, nor after the
+// context is done, though the input never ends.
+func TestEachBatchEnds(t *testing.T) {
+	bad := errors.New("bad")
+	endless := io.MultiReader(strings.NewReader("a\n"), blockReader{})
+	err := eachBatch(t.Context(), nil, endless, func(*batch) error { return bad })
+	if err != bad {
+		t.Errorf("error %v, want that of the callback", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	endless = io.MultiReader(strings.NewReader("a\n"), blockReader{})
+	calls := 0
+	err = eachBatch(ctx, nil, endless, func(*batch) error {
+		calls++
+		cancel()
+		return nil
+	})
+	if err != errInterrupted || calls != 1 {
+		t.Errorf("error %v after %d calls, want an interrupt after 1", err, calls)
+	}
+}
+
+type blockReader struct{}
+
+func (blockReader) Read([]byte) (int, error) { select {} }

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"dedupstore/store"
+)
+
+// A cutLine is a line, its key, and why it is invalid, if it is.
+type cutLine struct{ line, key, reason string }
+
+// cutOracle cuts data with no thought for speed, memory or chunks.
+func cutOracle(data string) []cutLine {
+	var lines []cutLine
+	for i, line := range strings.SplitAfter(data, "\n") {
+		if line == "" {
+			continue // what is behind the last LF
+		}
+		line = strings.TrimSuffix(line, "\n")
+		key := line
+		if i == 0 {
+			key = strings.TrimPrefix(key, bom)
+		}
+		key = strings.TrimSuffix(key, "\r")
+		lines = append(lines, cutLine{line, key, checkKey(key)})
+	}
+	return lines
+}
+
+// cutAll cuts what r yields with a lineReader, and checks the batches.
+func cutAll(t *testing.T, r io.Reader) ([]cutLine, error) {
+	lr := newLineReader("file", r, newLineBuffer())
+	var lines []cutLine
+	for {
+		if err := lr.fill(); err == io.EOF {
+			return lines, nil
+		} else if err != nil {
+			return lines, err
+		}
+		for lr.text != "" {
+			b := &batch{}
+			lr.cut(b)
+			if b.size() == 0 || b.size() > batchLines || len(b.lines) != len(b.keys) {
+				t.Fatalf("batch of %d lines, %d keys, %d invalid", len(b.lines), len(b.keys), len(b.invalid))
+			}
+			bad := b.invalid
+			for i := range b.lines {
+				for len(bad) > 0 && bad[0].number == int64(len(lines)+1) {
+					lines = append(lines, cutLine{reason: bad[0].reason})
+					bad = bad[1:]
+				}
+				lines = append(lines, cutLine{line: b.lines[i], key: b.keys[i]})
+			}
+			for _, l := range bad {
+				if l.number != int64(len(lines)+1) {
+					t.Fatalf("invalid line is numbered %d, want %d", l.number, len(lines)+1)
+				}
+				lines = append(lines, cutLine{reason: l.reason})
+			}
+		}
+	}
+}
+
+// A chunkReader yields data in chunks of the given sizes, over and over.
+type chunkReader struct {
+	data    string
+	sizes   []int
+	n       int
+	withEOF bool // the last chunk comes with io.EOF
+}
+
+func (c *chunkReader) Read(p []byte) (int, error) {
+	if c.data == "" {
+		return 0, io.EOF
+	}
+	size := min(max(c.sizes[c.n%len(c.sizes)], 0), len(p), len(c.data))
+	c.n++
+	copy(p, c.data[:size])
+	c.data = c.data[size:]
+	if c.data == "" && c.withEOF {
+		return size, io.EOF
+	}
+	return size, nil
+}
+
+func checkCut(t *testing.T, data string, sizes []int, withEOF bool) {
+	t.Helper()
+	got, err := cutAll(t, &chunkReader{data: data, sizes: sizes, withEOF: withEOF})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := cutOracle(data)
+	for i := range want {
+		if want[i].reason != "" {
+			want[i] = cutLine{reason: want[i].reason}
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d lines, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("line %d is %.60q, want %.60q", i+1, got[i], want[i])
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	for _, test := range []struct {
+		name, data string
+		want       []cutLine
+	}{
+		{"nothing", "", nil},
+		{"one line", "a\n", []cutLine{{"a", "a", ""}}},
+		{"no final LF", "a\nb", []cutLine{{"a", "a", ""}, {"b", "b", ""}}},
+		{"CR", "a\r\nb\r\r\nc\rd\n\re\r", []cutLine{
+			{"a\r", "a", ""}, {"b\r\r", "b\r", ""}, {"c\rd", "c\rd", ""}, {"\re\r", "\re", ""}}},
+		{"empty", "\n\r\na\n", []cutLine{{reason: "empty"}, {reason: "empty"}, {"a", "a", ""}}},
+		{"BOM", bom + "a\n" + bom + "a\n", []cutLine{{bom + "a", "a", ""}, {bom + "a", bom + "a", ""}}},
+		{"nothing but BOM", bom, []cutLine{{reason: "empty"}}},
+		{"half a BOM", bom[:2] + "\n", []cutLine{{bom[:2], bom[:2], ""}}},
+		{"BOM and CR", bom + "\r\n", []cutLine{{reason: "empty"}}},
+		{"NUL", "\x00\na\x00b\n", []cutLine{{"\x00", "\x00", ""}, {"a\x00b", "a\x00b", ""}}},
+		{"no UTF-8", "\xff\xfe\n", []cutLine{{"\xff\xfe", "\xff\xfe", ""}}},
+		{"spaces", " a \n\t\n", []cutLine{{" a ", " a ", ""}, {"\t", "\t", ""}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, size := range []int{1, 2, 3, 100} {
+				got, err := cutAll(t, &chunkReader{data: test.data, sizes: []int{size}})
+				if err != nil || !reflect.DeepEqual(got, test.want) {
+					t.Errorf("read by %d: %q, %v, want %q", size, got, err, test.want)
+				}
+				checkCut(t, test.data, []int{size}, true)
+			}
+		})
+	}
+}
+
+func TestLinesOfLimit(t *testing.T) {
+	for _, size := range []int{
+		store.MaxKeyBytes - 1, store.MaxKeyBytes, store.MaxKeyBytes + 1,
+		store.MaxKeyBytes + 2, maxHeld, maxHeld + 1, maxHeld + 2,
+		readBytes + maxHeld, 3*readBytes + 7,
+	} {
+		long := strings.Repeat("x", size)
+		for _, end := range []string{"", "\n", "\r\n", "\nb", "\r", "\n\n" + long + "\nb\n"} {
+			for _, start := range []string{"", bom, "a\n", "\n", bom + "\n"} {
+				data := start + long + end
+				checkCut(t, data, []int{readBytes}, false)
+				checkCut(t, data, []int{readBytes - 1, 17, 1, 0}, true)
+				checkCut(t, data, []int{65536}, false)
+			}
+		}
+	}
+}
+
+// TestLongLineIsNotHeld reads a line far longer than memory should be.
+func TestLongLineIsNotHeld(t *testing.T) {
+	endless := io.LimitReader(endlessX{}, 1<<30)
+	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\n"), endless, strings.NewReader("\nb\n")))
+	want := []cutLine{{"a", "a", ""}, {reason: "longer than 1 MiB"}, {"b", "b", ""}}
+	if err != nil || !reflect.DeepEqual(lines, want) {
+		t.Errorf("%d lines, %v", len(lines), err)
+	}
+}
+
+type endlessX struct{}
+
+func (endlessX) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// TestLinesBeforeError keeps whole lines and drops one that may be cut off.
+func TestLinesBeforeError(t *testing.T) {
+	bad := fmt.Errorf("broken")
+	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\nb\nhttps://exam"), errReader{bad}))
+	if want := []cutLine{{"a", "a", ""}, {"b", "b", ""}}; err != bad || !reflect.DeepEqual(lines, want) {
+		t.Errorf("%q, %v, want %q and the error", lines, err, want)
+	}
+}
+
+type errReader struct{ err error }
+
+func (e errReader) Read([]byte) (int, error) { return 0, e.err }
+
+func FuzzLines(f *testing.F) {
+	f.Add("a\nb\r\n\nc", []byte{1}, false)
+	f.Add(bom+"a\n"+bom+"a", []byte{2, 3}, true)
+	f.Add("\r\n\r\r\n\x00", []byte{1, 0, 200}, false)
+	f.Add("{LONG}\na\n{LONG}", []byte{255, 1}, true)
+	f.Fuzz(func(t *testing.T, data string, chunks []byte, withEOF bool) {
+		// A line near the limit, for short inputs.
+		if strings.Count(data, "{LONG}") <= 3 {
+			data = strings.ReplaceAll(data, "{LONG}", strings.Repeat("x", store.MaxKeyBytes))
+		}
+		sizes := []int{1}
+		for _, c := range chunks {
+			sizes = append(sizes, int(c)*int(c))
+		}
+		checkCut(t, data, sizes, withEOF)
+	})
+}
+
+func BenchmarkLines(b *testing.B) {
+	var data bytes.Buffer
+	for i := range 200_000 {
+		fmt.Fprintf(&data, "https://example.com/some/path/%d?page=%d\n", i, i%7)
+	}
+	buf := newLineBuffer()
+	var batch batch
+	b.SetBytes(int64(data.Len()))
+	for b.Loop() {
+		lr := newLineReader("", bytes.NewReader(data.Bytes()), buf)
+		for lr.fill() == nil {
+			for lr.text != "" {
+				lr.cut(&batch)
+				batch.reset()
+			}
+		}
+	}
+}

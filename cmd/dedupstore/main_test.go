@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"dedupstore/store"
+)
+
+// TestMain lets the test binary be the program too: "dedupstore" is in PATH
+// for scripts and for exec.Command.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"dedupstore": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv(storeEnv, "")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    scriptExits,
+			"hold":     scriptHold,
+			"unescape": scriptUnescape,
+			"flip":     scriptFlip,
+			"pack":     scriptPack,
+		},
+	})
+}
+
+// scriptExits runs a command and wants an exit code: exits CODE COMMAND...
+func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if want := args[0]; strconv.Itoa(code) != want {
+		ts.Fatalf("exit code %d, want %s", code, want)
+	}
+}
+
+// scriptHold keeps a store open until the end of the script: hold DIR.
+func scriptHold(ts *testscript.TestScript, _ bool, args []string) {
+	s, err := store.Open(ts.MkAbs(args[0]), &store.Options{MustExist: true})
+	ts.Check(err)
+	ts.Defer(func() { s.Close() })
+}
+
+// scriptUnescape writes text with Go escapes: unescape TEXT FILE.
+func scriptUnescape(ts *testscript.TestScript, _ bool, args []string) {
+	text, err := strconv.Unquote(`"` + args[0] + `"`)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o666))
+}
+
+// scriptFlip flips all bits of one byte: flip FILE OFFSET.
+func scriptFlip(ts *testscript.TestScript, _ bool, args []string) {
+	data := []byte(ts.ReadFile(args[0]))
+	at, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	data[at] ^= 0xff
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o666))
+}
+
+// scriptPack compresses a file: pack gzip|zstd FROM TO.
+func scriptPack(ts *testscript.TestScript, _ bool, args []string) {
+	packed := packers[args[0]](ts.ReadFile(args[1]))
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), packed, 0o666))
+}
+
+// TestUsageNamesFlags keeps the usage texts and the flags together.
+func TestUsageNamesFlags(t *testing.T) {
+	for _, cmd := range newRoot(&program{}).Commands() {
+		if cmd.Name() == "completion" || cmd.Name() == "help" {
+			continue
+		}
+		documented := map[string]bool{}
+		for line := range strings.Lines(cmd.Long) {
+			if word, ok := strings.CutPrefix(line, "    --"); ok {
+				documented[strings.Fields(word)[0]] = true
+			}
+			if len(line) > 81 {
+				t.Errorf("%s: usage line of %d characters: %s", cmd.Name(), len(line)-1, line)
+			}
+		}
+		if !strings.HasPrefix(cmd.Long, "Usage: dedupstore "+cmd.Use+"\n") {
+			t.Errorf("%s: usage does not begin with its synopsis %q", cmd.Name(), cmd.Use)
+		}
+		check := func(f *pflag.Flag) {
+			if f.Name != "help" && !documented[f.Name] && cmd.Name() != "version" {
+				t.Errorf("%s: usage does not document --%s", cmd.Name(), f.Name)
+			}
+			delete(documented, f.Name)
+		}
+		cmd.LocalFlags().VisitAll(check)
+		cmd.InheritedFlags().VisitAll(check)
+		for name := range documented {
+			t.Errorf("%s: usage documents --%s, which is no flag", cmd.Name(), name)
+		}
+	}
+}
+
+func TestExit(t *testing.T) {
+	wrap := func(err error) error { return fmt.Errorf("doing: %w", err) }
+	for _, test := range []struct {
+		err  error
+		code int
+		text string // on stderr
+	}{
+		{nil, 0, ""},
+		{errSomeNew, 1, ""},
+		{errReaderGone, 0, ""},
+		{errReported, 6, ""},
+		{usageError(&cobra.Command{Use: "x"}, errors.New("bad\n\tflag")), 2, `dedupstore: bad flag; see "x --help"` + "\n"},
+		{wrap(&store.LockedError{Path: "d"}), 3, "dedupstore: doing: store: d is held by another process; wait until that process ends, or stop it\n"},
+		{wrap(&store.CorruptError{Path: "f", Offset: 7, Reason: "r"}), 4, `dedupstore: doing: store: f at offset 7: corrupt: r; nothing was deleted; "dedupstore verify --deep --store DIR" lists the damage` + "\n"},
+		{store.ErrVersion, 4, "dedupstore: format version not known; use the version that wrote it, or a newer one\n"},
+		{wrap(store.ErrDiskFull), 5, "dedupstore: doing: store: disk full; make room and run it again\n"},
+		{errors.Join(store.ErrClosed, errors.New("b")), 6, "dedupstore: closed; b\n"},
+		{errInterrupted, 130, "dedupstore: interrupted; run it again to go on\n"},
+	} {
+		var stderr bytes.Buffer
+		p := &program{stderr: &stderr, dir: "DIR"}
+		if code := p.exit(test.err); code != test.code || stderr.String() != test.text {
+			t.Errorf("exit(%v) = %d and %q, want %d and %q", test.err, code, stderr.String(), test.code, test.text)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+// What filter and import have in common: lines go through a store, batch by
+// batch, and the count of them adds up.
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"dedupstore/store"
+)
+
+// maxShownLines is the number of invalid lines that are shown; further ones
+// are only counted.
+const maxShownLines = 10
+
+// A tally counts lines. Read is the sum of the others.
+type tally struct {
+	Read    int64 `json:"read"`
+	New     int64 `json:"new"`
+	Seen    int64 `json:"seen"`
+	Invalid int64 `json:"invalid"`
+	// Errors counts lines that could not be answered, written or marked. A
+	// file that cannot be read to its end counts as one: the line that was
+	// not to be had.
+	Errors int64 `json:"errors"`
+}
+
+func (t tally) String() string {
+	return fmt.Sprintf("read=%d new=%d seen=%d invalid=%d errors=%d",
+		t.Read, t.New, t.Seen, t.Invalid, t.Errors)
+}
+
+// lineFlags are those of the verbs that take lines.
+type lineFlags struct {
+	options store.Options
+	json    bool
+}
+
+func newLineFlags(cmd *cobra.Command) *lineFlags {
+	f := &lineFlags{}
+	addFlags(cmd, &f.options)
+	jsonFlag(cmd, &f.json)
+	return f
+}
+
+const lineFlagsUsage = addFlagsUsage + `    --json                print the summary as one JSON object
+` + storeFlagsUsage
+
+const lineRulesUsage = `A FILE may be plain, gzip or zstd, which its content tells; "-" is standard
+input. The key is the line without its LF and one CR before it, and, at the
+start of a file, without a byte order mark. An empty line, and one longer than
+1 MiB, is invalid: it is counted, named on stderr, and passed over. The last
+line needs no LF.
+`
+
+// A lineRun is one run of such a verb.
+type lineRun struct {
+	*program
+	ctx     context.Context // of the store's calls: an interrupt lets them end
+	store   *store.Store
+	answers []store.Answer // for one batch
+	tally   tally
+}
+
+// answersFor returns as many zero answers as there are keys.
+func (r *lineRun) answersFor(keys []string) []store.Answer {
+	answers := r.answers[:len(keys)]
+	clear(answers)
+	return answers
+}
+
+// runLines takes the lines of files through the store. ask answers the keys
+// of a batch and counts every one of them.
+func (p *program) runLines(ctx context.Context, files []string, f *lineFlags, ask func(*lineRun, *batch) error) error {
+	s, err := p.openOrMake(f.options)
+	if err != nil {
+		return err
+	}
+	r := &lineRun{
+		program: p, ctx: context.WithoutCancel(ctx), store: s,
+		answers: make([]store.Answer, batchLines),
+	}
+	progress := newProgress(p)
+	err = eachBatch(ctx, files, p.stdin, func(b *batch) error {
+		err := ask(r, b)
+		if err == errReaderGone {
+			return err // as if the input had ended before this batch
+		}
+		progress.clear()
+		p.report(b)
+		r.tally.Read += int64(b.size() + len(b.failed))
+		r.tally.Invalid += int64(len(b.invalid))
+		r.tally.Errors += int64(len(b.failed))
+		progress.lines(r.tally.Read)
+		return err
+	})
+	progress.clear()
+	if err == nil && p.failed {
+		err = errReported
+	}
+	err = closeStore(s, err)
+	p.summary(r.tally, f.json)
+	return err
+}
+
+// report says what in b is no key, and which files failed.
+func (p *program) report(b *batch) {
+	for _, l := range b.invalid {
+		p.badLines++
+		switch {
+		case p.badLines <= maxShownLines:
+			p.note("%v", l)
+		case p.badLines == maxShownLines+1:
+			p.note("further invalid lines are only counted")
+		}
+	}
+	for _, err := range b.failed {
+		p.failed = true
+		p.complain(oneLine(err))
+	}
+}
+
+// summary prints t, the last line of a run that went well.
+func (p *program) summary(t tally, asJSON bool) {
+	switch {
+	case asJSON:
+		json.NewEncoder(p.stderr).Encode(t)
+	case !p.quiet:
+		fmt.Fprintln(p.stderr, t)
+	}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"dedupstore/store"
+)
+
+const verifyUsage = `Usage: dedupstore verify
+
+Look for damage in a store, and print each fault with its file, its place, and
+what it means. Nothing is changed. The exit code is 4 if there is any.
+
+    --deep                read everything; without it only headers, checksums,
+                          the log and the registry are read
+    --json                print one JSON object
+` + storeFlagsUsage + `
+Examples:
+
+    dedupstore verify --deep --store crawl.store
+`
+
+func newVerify(p *program) *cobra.Command {
+	cmd := &cobra.Command{Use: "verify", Long: verifyUsage, Args: cobra.NoArgs}
+	var o store.VerifyOptions
+	var asJSON bool
+	cmd.Flags().BoolVar(&o.Deep, "deep", false, "")
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		progress := newProgress(p)
+		o.Progress = progress.share
+		report, err := store.Verify(cmd.Context(), p.dir, o)
+		progress.clear()
+		if cmd.Context().Err() != nil {
+			return errInterrupted
+		}
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			err = p.printJSON(report)
+		} else {
+			err = writeOut(p.stdout, reportText(report))
+		}
+		if !report.OK() {
+			return fmt.Errorf("%s: %w", p.path(), errFaults)
+		}
+		return err
+	}
+	return cmd
+}
+
+// reportText is a report in words, a fault or a note a line.
+func reportText(r *store.Report) []byte {
+	var out bytes.Buffer
+	for _, f := range r.Faults {
+		place := f.Path
+		if f.Offset >= 0 {
+			place = fmt.Sprintf("%s at offset %d", f.Path, f.Offset)
+		}
+		fmt.Fprintf(&out, "fault: %s: %s: %s\n", place, f.Reason, f.Consequence)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&out, "note: %s\n", n)
+	}
+	urls := "number of URLs not known"
+	if r.URLs >= 0 {
+		urls = humanize.Comma(r.URLs) + " URLs"
+	}
+	depth := "quick"
+	if r.Deep {
+		depth = "deep"
+	}
+	fmt.Fprintf(&out, "%s, %d faults found by the %s check\n", urls, len(r.Faults), depth)
+	return out.Bytes()
+}
