@@ -99,17 +99,11 @@ func (s *Store) compare(f *found) error {
 				f.registry.ingest, f.ingestFrom, f.ingest),
 		}
 	}
-	// The file behind the flushed one must be there, but for one case: the
-	// flushed one does not end with a switch record, so nothing behind it was
-	// ever synced, and an earlier recovery, which ended after it had removed
-	// what was there, was about to make it.
-	files := f.chain.Files
-	first, last := files[0].File, files[len(files)-1]
-	next := f.registry.flushed + 1
-	if next < first || next > last.File && (next > last.File+1 || last.Switched) {
+	first, last := f.chain.Files[0].File, f.chain.Files[len(f.chain.Files)-1].File
+	if next := f.registry.flushed + 1; next < first || next > last {
 		return &CorruptError{
 			Path: s.logDir(), Offset: -1,
-			Reason: fmt.Sprintf("log file %d is missing; there are %d to %d", next, first, last.File),
+			Reason: fmt.Sprintf("log file %d is missing; there are %d to %d", next, first, last),
 		}
 	}
 	return nil
