@@ -280,8 +280,9 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// isLog reports whether the operation's path is that of a log file.
-func isLog(op errorfs.Op) bool { return filepath.Ext(op.Path) == ".log" }
+// isLog reports whether the operation is one on a log file. The file may have
+// been opened under another name than it has by now.
+func isLog(op errorfs.Op) bool { return filepath.Base(filepath.Dir(op.Path)) == logDir }
 
 func isWrite(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite }
 
