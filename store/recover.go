@@ -211,7 +211,8 @@ func (s *Store) recoverWriting(f *found) error {
 	s.maintainer.oldestLog = f.chain.Files[0].File
 	s.maintainer.tornLogs = make(map[uint64]bool)
 	for _, file := range f.chain.Files {
-		s.maintainer.tornLogs[file.File] = file.Dropped > 0
+		// The number of one that is gone already may be the new file's.
+		s.maintainer.tornLogs[file.File] = file.Dropped > 0 && !file.Discard && !file.Prepared
 	}
 	for i, file := range f.chain.Files {
 		if file.File > s.mu.registry.flushed && !file.Prepared && !file.Discard {
