@@ -165,7 +165,9 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := s.db.Ingest(context.Background(), slices.Clone(paths)); err != nil {
+	if err := s.events.apart(func() error {
+		return s.db.Ingest(context.Background(), slices.Clone(paths))
+	}); err != nil {
 		if isDiskFull(err) && !s.events.dead.Load() {
 			return 0, wrapPebble(err)
 		}

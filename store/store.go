@@ -278,7 +278,7 @@ func (s *Store) close() error {
 		// opened by this process again: the lock stays until it ends.
 		return errors.Join(append(errs, s.Err())...)
 	}
-	errs = append(errs, wrapPebble(s.db.Close()), s.lock.Close())
+	errs = append(errs, wrapPebble(s.events.apart(s.db.Close)), s.lock.Close())
 	return errors.Join(errs...)
 }
 
