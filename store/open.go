@@ -125,7 +125,10 @@ func (s *Store) abandon() error {
 		errs = append(errs, s.release())
 	}
 	if s.db != nil && !s.events.dead.Load() {
-		errs = append(errs, s.db.Close())
+		errs = append(errs, s.events.apart(s.db.Close))
+	}
+	if s.events.dead.Load() {
+		errs = append(errs, errPebbleDead)
 	}
 	return errors.Join(errs...)
 }
