@@ -614,8 +614,8 @@ func TestDamageTable(t *testing.T) {
 		from, to  int // bytes that are flipped; to 0: all
 		step      int
 	}{
-		{"STORE (identity)", "", is(identityName), 0, 0, 1},
-		{"LOCK", "", is(lockName), 0, 0, 1},
+		{"STORE (identity)", "", named(identityName), 0, 0, 1},
+		{"LOCK", "", named(lockName), 0, 0, 1},
 		{"bitmap, header page", "", hasPrefix("bitmap-"), 0, 4096, 19},
 		{"bitmap, bits", "", hasPrefix("bitmap-"), 4096, 0, 131},
 		{"log, file header", logDir, hasSuffix(".log"), 0, 136, 3},
@@ -719,7 +719,7 @@ func joinEffects(effects map[effect]bool) string {
 	return strings.Join(names, " | ")
 }
 
-func is(name string) func(string) bool { return func(n string) bool { return n == name } }
+func named(name string) func(string) bool { return func(n string) bool { return n == name } }
 
 func hasPrefix(p string) func(string) bool {
 	return func(n string) bool { return strings.HasPrefix(n, p) }

@@ -85,6 +85,7 @@ func (s *Store) flushFrozen(m *memtable) error {
 	if err := s.removeLogs(m.file); err != nil {
 		return err
 	}
+	s.opts.seams.At("unlinked")
 	s.recycle(m, epoch)
 
 	c := &s.counters
@@ -165,10 +166,16 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := s.events.apart(func() error {
+	err = s.events.apart(func() error {
 		return s.db.Ingest(context.Background(), slices.Clone(paths))
-	}); err != nil {
-		if isDiskFull(err) && !s.events.dead.Load() {
+	})
+	if s.events.dead.Load() {
+		// It may have returned nil all the same: a MANIFEST whose sync failed
+		// in a compaction syncs the next time, and what was lost is lost.
+		return 0, s.Err()
+	}
+	if err != nil {
+		if isDiskFull(err) {
 			return 0, wrapPebble(err)
 		}
 		err = wrapPebble(err)
@@ -341,8 +348,8 @@ func (s *Store) syncBitmap() error {
 // synced.
 func (s *Store) removeLogs(last uint64) error {
 	fsys := s.opts.seams.FS
-	for ; s.maintainer.oldestLog <= last; s.maintainer.oldestLog++ {
-		n := s.maintainer.oldestLog
+	for oldest := &s.maintainer.oldestLog; oldest.Load() <= last; oldest.Add(1) {
+		n := oldest.Load()
 		var err error
 		if s.maintainer.tornLogs[n] {
 			_, err = wal.Quarantine(fsys, s.logDir(), n)

@@ -69,6 +69,9 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 	addIf(&c.negatives, negatives)
 	addIf(&c.maybes, maybes)
 	addIf(&c.falseMaybes, falseMaybes)
+	if planted.StaleView {
+		st = s.current.Load() // the epoch of after the look, not of before it
+	}
 	return st.epoch, s.current.Load() == st, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -46,6 +47,7 @@ type pebbleEvents struct {
 	fatal  func(error)
 	logger *slog.Logger
 
+	once       sync.Once
 	dead       atomic.Bool   // fatal was called: only Gets may go to Pebble
 	ended      chan struct{} // closed when fatal has returned
 	background atomic.Pointer[error]
@@ -67,10 +69,11 @@ func (e *pebbleEvents) Errorf(format string, args ...any) {
 // let Pebble delete a table that its MANIFEST may name; a panic in one of
 // Pebble's goroutines would end the process.
 func (e *pebbleEvents) Fatalf(format string, args ...any) {
-	if e.dead.CompareAndSwap(false, true) {
+	e.once.Do(func() {
 		e.fatal(fmt.Errorf("store: pebble cannot go on: "+format, args...))
+		e.dead.Store(true) // whoever sees it finds the poison
 		close(e.ended)
-	}
+	})
 	runtime.Goexit()
 }
 

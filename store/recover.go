@@ -233,7 +233,7 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.createLog(f.chain); err != nil {
 		return err
 	}
-	s.maintainer.oldestLog = f.chain.Files[0].File
+	s.maintainer.oldestLog.Store(f.chain.Files[0].File)
 	s.maintainer.tornLogs = make(map[uint64]bool)
 	for _, file := range f.chain.Files {
 		// The number of one that is gone already may be the new file's.

@@ -74,7 +74,7 @@ type Store struct {
 		// bitsUnsynced is the number of words whose bits were set since the
 		// bitmap was last synced.
 		bitsUnsynced int64
-		oldestLog    uint64 // the oldest log file on disk
+		oldestLog    atomic.Uint64 // the oldest log file on disk
 		// tornLogs are those of the files found at open that have a torn tail.
 		tornLogs map[uint64]bool
 	}
@@ -182,6 +182,9 @@ func (s *Store) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if s.current.Load().closed {
+		return ErrClosed
+	}
 	return s.flushAll(ctx, false)
 }
 
@@ -253,7 +256,7 @@ func (s *Store) close() error {
 
 	if s.refuse == nil {
 		if s.Err() == nil {
-			errs = append(errs, s.flushAll(context.Background(), s.hasOldLogs()))
+			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog.Load() < s.current.Load().active.file))
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
@@ -284,15 +287,8 @@ func (s *Store) close() error {
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
-// hasOldLogs reports whether there are log files that hold nothing any more.
-func (s *Store) hasOldLogs() bool {
-	s.maintainer.mu.Lock()
-	defer s.maintainer.mu.Unlock()
-	return s.maintainer.oldestLog < s.current.Load().active.file
-}
-
-// release unmaps memory. No view is held any more. An Open that failed may
-// have come to the bitmap and not to the cache.
+// release unmaps memory. No view is held any more. In an Open that failed
+// there may be little of it.
 func (s *Store) release() error {
 	st := s.current.Load()
 	errs := []error{st.bitmap.Close()}
