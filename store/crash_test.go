@@ -617,4 +617,16 @@ func TestFileBehindTornTail(t *testing.T) {
 	if image.Read(logs[1]+".bad") == nil {
 		t.Errorf("%s was not put aside: %v", logs[1], image.Contents(crashDir+"/log"))
 	}
+	// The file that has its number now is a sound one, and goes as such.
+	for range 2 {
+		if _, err := s.Add(t.Context(), fmt.Sprint(time.Now())); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(damageFiles(image, logDir, hasSuffix(".bad"))); n != 2 {
+		t.Errorf("%d files were put aside, want 2", n)
+	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -154,20 +155,19 @@ func createBitmap(o *Options, dir string, id *identity, r *registry) error {
 // createPebble makes a Pebble whose only content is the registry.
 func createPebble(o *Options, dir string, id *identity, r *registry) error {
 	s := &Store{dir: dir, opts: *o, poisoned: make(chan struct{})}
-	s.events = &pebbleEvents{fatal: s.poison, logger: o.Logger}
+	s.events = newPebbleEvents(s.poison, o.Logger)
 	s.pebble = pebbleOptions(o.seams.FS, minCacheBytes, id.id, s.events, false)
 	s.pebble.ErrorIfNotExists, s.pebble.ErrorIfExists = false, true
-	var err error
-	if s.db, err = pebble.Open(o.seams.FS.PathJoin(dir, pebbleDir), s.pebble); err != nil {
-		return err
-	}
 	r.ingest = 1
-	rows := s.tmpTable(r.ingest, 0)
-	if _, err = s.writeRows(rows, r); err == nil {
-		err = ingestTables(s.db, []string{rows})
-	}
-	if s.events.dead.Load() {
-		return errors.Join(err, s.Err()) // it cannot be closed any more
-	}
-	return errors.Join(err, s.db.Close())
+	err := s.events.apart(func() (err error) {
+		if s.db, err = pebble.Open(o.seams.FS.PathJoin(dir, pebbleDir), s.pebble); err != nil {
+			return err
+		}
+		rows := s.tmpTable(r.ingest, 0)
+		if _, err = s.writeRows(rows, r); err == nil {
+			err = s.db.Ingest(context.Background(), []string{rows})
+		}
+		return errors.Join(err, s.db.Close())
+	})
+	return errors.Join(err, s.Err())
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -167,7 +166,9 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	err = ingestTables(s.db, slices.Clone(paths))
+	err = s.events.apart(func() error {
+		return s.db.Ingest(context.Background(), slices.Clone(paths))
+	})
 	if s.events.dead.Load() {
 		// It may have returned nil all the same: a MANIFEST whose sync failed
 		// in a compaction syncs the next time, and what was lost is lost.
@@ -183,20 +184,6 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	}
 	return bytes + n, nil
 }
-
-// ingestTables is Pebble's Ingest, in a goroutine of its own: Fatalf ends the
-// one that it is called in.
-func ingestTables(db *pebble.DB, paths []string) error {
-	err, done := errDied, make(chan struct{})
-	go func() {
-		defer close(done)
-		err = db.Ingest(context.Background(), paths)
-	}()
-	<-done
-	return err
-}
-
-var errDied = errors.New("store: pebble cannot go on")
 
 func (s *Store) tmpTable(number uint64, i int) string {
 	fs := s.opts.seams.FS

@@ -57,6 +57,9 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s, err := openLocked(&opts, dir)
+	if errors.Is(err, errPebbleDead) {
+		return nil, err // it may still be at its files: the lock stays, as after Close
+	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -105,7 +108,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 		s.memtableLimit = memtableWords(o.MemoryBytes * memtableShare / 64)
 	}
 	s.maxPart = max(min(maxPartKeys, s.memtableLimit/4), 1)
-	s.events = &pebbleEvents{fatal: s.poison, logger: o.Logger}
+	s.events = newPebbleEvents(s.poison, o.Logger)
 	if err := s.recoverAll(); err != nil {
 		return nil, errors.Join(err, s.abandon())
 	}
@@ -122,7 +125,10 @@ func (s *Store) abandon() error {
 		errs = append(errs, s.release())
 	}
 	if s.db != nil && !s.events.dead.Load() {
-		errs = append(errs, s.db.Close())
+		errs = append(errs, s.events.apart(s.db.Close))
+	}
+	if s.events.dead.Load() {
+		errs = append(errs, errPebbleDead)
 	}
 	return errors.Join(errs...)
 }
@@ -132,7 +138,11 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, *pebble.Options, error) {
 	cacheBytes := max(s.opts.MemoryBytes*blockShare/64, minCacheBytes)
 	o := pebbleOptions(s.opts.seams.FS, cacheBytes, s.identity.id, s.events, readOnly)
 	path := s.opts.seams.FS.PathJoin(s.dir, pebbleDir)
-	db, err := pebble.Open(path, o)
+	var db *pebble.DB
+	err := s.events.apart(func() (err error) {
+		db, err = pebble.Open(path, o)
+		return err
+	})
 	switch {
 	case err == nil:
 		return db, o, nil

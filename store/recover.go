@@ -156,17 +156,24 @@ func (s *Store) recoverAll() error {
 	if err := s.openBitmap(); err != nil {
 		return err
 	}
-	if s.db, s.pebble, err = s.openPebble(s.opts.ReadOnly); err != nil {
+	full, err := s.openSet()
+	if err != nil {
 		return err
 	}
 	s.noteTorn(f.chain)
-	if s.opts.ReadOnly {
+	if !s.opts.ReadOnly && full == nil {
+		if err = s.recoverWriting(f); errors.Is(err, ErrDiskFull) {
+			full = err
+		}
+	}
+	switch {
+	case s.opts.ReadOnly:
 		s.refuse = ErrReadOnly
 		err = s.serveReplayed(f)
-	} else if err = s.recoverWriting(f); errors.Is(err, ErrDiskFull) {
+	case full != nil:
 		// What was answered is served, and nothing is taken, until a reopen
 		// finds space.
-		s.refuse = fmt.Errorf("%w; reopen when there is space", err)
+		s.refuse = fmt.Errorf("%w; reopen when there is space", full)
 		err = s.serveReplayed(f)
 	}
 	s.recovery.Time = since(start)
@@ -174,6 +181,24 @@ func (s *Store) recoverAll() error {
 	s.opts.Logger.Debug("store: recovered", "dir", s.dir, "clean", s.recovery.Clean,
 		"words", s.recovery.Words, "time", s.recovery.Time)
 	return err
+}
+
+// openSet opens Pebble: for writing, or read-only if the store is, or if the
+// disk is full, which is not an error. Opening it for writing takes some space
+// for its MANIFEST, without which it cannot go on.
+func (s *Store) openSet() (full, err error) {
+	if !s.opts.ReadOnly {
+		full = s.checkSpace(spareBytes)
+		if full != nil && !errors.Is(full, ErrDiskFull) {
+			return nil, full
+		}
+	}
+	s.db, s.pebble, err = s.openPebble(s.opts.ReadOnly || full != nil)
+	if errors.Is(err, ErrDiskFull) && full == nil {
+		full = err
+		s.db, s.pebble, err = s.openPebble(true)
+	}
+	return full, err
 }
 
 func (s *Store) openBitmap() error {
@@ -211,7 +236,8 @@ func (s *Store) recoverWriting(f *found) error {
 	s.maintainer.oldestLog.Store(f.chain.Files[0].File)
 	s.maintainer.tornLogs = make(map[uint64]bool)
 	for _, file := range f.chain.Files {
-		s.maintainer.tornLogs[file.File] = file.Dropped > 0
+		// The number of one that is gone already may be the new file's.
+		s.maintainer.tornLogs[file.File] = file.Dropped > 0 && !file.Discard && !file.Prepared
 	}
 	for i, file := range f.chain.Files {
 		if file.File > s.mu.registry.flushed && !file.Prepared && !file.Discard {

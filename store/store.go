@@ -276,13 +276,15 @@ func (s *Store) close() error {
 		errs = append(errs, s.logError(s.log.Close()))
 	}
 	errs = append(errs, s.release())
+	if !s.events.dead.Load() {
+		errs = append(errs, wrapPebble(s.events.apart(s.db.Close)))
+	}
 	if s.events.dead.Load() {
-		// Pebble cannot be closed any more, and its tables must not be
-		// opened by this process again: the lock stays until it ends.
+		// Pebble is not closed and cannot be any more, and its tables must not
+		// be opened by this process again: the lock stays until it ends.
 		return errors.Join(append(errs, s.Err())...)
 	}
-	errs = append(errs, wrapPebble(s.db.Close()), s.lock.Close())
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.lock.Close())...)
 }
 
 // release unmaps memory. No view is held any more. In an Open that failed

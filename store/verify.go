@@ -98,7 +98,7 @@ func verifyDir(ctx context.Context, dir string, o VerifyOptions, so *Options) (*
 		return r, nil
 	}
 	s := &Store{dir: dir, opts: opts, identity: id, poisoned: make(chan struct{})}
-	s.events = &pebbleEvents{fatal: s.poison, logger: opts.Logger}
+	s.events = newPebbleEvents(s.poison, opts.Logger)
 	return r, s.verifyFiles(ctx, r, o)
 }
 
