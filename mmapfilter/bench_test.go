@@ -96,6 +96,16 @@ func BenchmarkSetSorted(b *testing.B) {
 	}
 }
 
+func BenchmarkCountBits(b *testing.B) {
+	f := newTestFilter(b, Files, ParamsFor(benchSizes[1], 1))
+	b.SetBytes(f.Bytes())
+	for b.Loop() {
+		if _, err := f.CountBits(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkGuard is the price of turning faults into errors.
 func BenchmarkGuard(b *testing.B) {
 	f := newTestFilter(b, Files, ParamsFor(1, 1))

@@ -6,8 +6,8 @@ package mmapfilter
 type Device interface {
 	// Create makes a file of the given size, all zero, every block of it
 	// allocated, and maps it for writing. An existing file is an error. One
-	// that the file system has no room for is ErrNoSpace, and nothing of it
-	// is left.
+	// that the file system has no room for is syscall.ENOSPC or EDQUOT, and
+	// nothing of it is left.
 	Create(path string, size int64) (Mapping, error)
 	// Open maps an existing file.
 	Open(path string, readOnly bool) (Mapping, error)

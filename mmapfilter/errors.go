@@ -49,6 +49,19 @@ func corruptf(offset int64, format string, args ...any) error {
 	return &CorruptError{Offset: offset, Reason: fmt.Sprintf(format, args...)}
 }
 
+// withPath adds the path to a decoder's error.
+func withPath(path string, err error) error {
+	var corrupt *CorruptError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &corrupt):
+		corrupt.Path = path
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, path)
+}
+
 // A FaultError is a page of the mapping that could not be read or written: an
 // I/O error of the device, a file that was cut short under the mapping, or no
 // space behind a page of a copy-on-write file system.
@@ -89,5 +102,5 @@ func faultIn(words []uint64, path string, recovered any) *FaultError {
 // isNoSpace reports whether err is one of the ways in which a file system
 // says that it is full.
 func isNoSpace(err error) bool {
-	return errors.Is(err, ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -58,7 +58,7 @@ func (d files) reserve(f *os.File, size int64) error {
 		return os.NewSyscallError("fstatfs", err)
 	}
 	if free := float64(st.Bavail) * float64(st.Bsize); free < float64(size) {
-		return fmt.Errorf("%w: %.0f bytes free", ErrNoSpace, free)
+		return fmt.Errorf("%.0f bytes are free: %w", free, unix.ENOSPC)
 	}
 	fallocate := d.fallocate
 	if fallocate == nil {
@@ -67,9 +67,6 @@ func (d files) reserve(f *os.File, size int64) error {
 	err := fallocate(f, size)
 	if errors.Is(err, errNoFallocate) {
 		err = writeZeros(f, size)
-	}
-	if isNoSpace(err) {
-		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err
 }
@@ -113,6 +110,11 @@ func mapFile(f *os.File, readOnly bool) (Mapping, error) {
 	if size <= 0 || size%8 != 0 || size > math.MaxInt {
 		return nil, fmt.Errorf("map %s: a size of %d bytes cannot be mapped as words", f.Name(), size)
 	}
+	// No advice is given. With MADV_RANDOM, the usual one for a filter, pages
+	// come in one by one: 256 MB took 3.5 s instead of 0.13 s for a pass in
+	// order, which a flush is, and 4.0 s instead of 0.18 s for lookups until
+	// all was in memory, where it is meant to be. 2,000 lookups in a cold file
+	// took the same 0.15 s.
 	prot := unix.PROT_READ
 	if !readOnly {
 		prot |= unix.PROT_WRITE

@@ -21,6 +21,11 @@
 // of the scheme and of the formula, BlockedRate, is Putze, Sanders and
 // Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (WEA 2007).
 //
+// What it takes, on one core of an AMD EPYC (make bench): a lookup 5 ns in the
+// cache and 45 to 60 ns in a filter of 150 MB, 16 ns where a batch is touched
+// first; SetSorted 14 ns a word at 3.5 words a block, 6 at 42, 43 at one word
+// in four blocks.
+//
 // # What is promised
 //
 // Bits are only ever set. After Sync(n) has returned nil, every bit set before
@@ -33,15 +38,15 @@
 // The bits carry no checksum. Words that are not uniform are not spread: they
 // fill the blocks that they fall into.
 //
-// A page that cannot be read raises SIGBUS. SetSorted, MissingSorted, CountBits
-// and Sync turn it into a *FaultError. Has and Touch do not, for their price;
-// see Filter.Fault.
+// A page that cannot be read raises SIGBUS. SetSorted, OrBlocks, MissingSorted,
+// CountBits and Sync turn it into a *FaultError. Has and Touch do not, since that
+// costs as much as they do; a caller does it for a batch, see Filter.Fault.
 //
 // # Concurrency
 //
-// Has, Touch, Fill, Header and Bytes may be called by any number of
-// goroutines, beside the one that changes the filter. SetSorted, Sync,
-// MissingSorted and CountBits are that one's, which is called the maintainer.
+// Has, Touch, MissingSorted, Fill, Header and Bytes may be called by any
+// number of goroutines, beside the one that changes the filter. SetSorted,
+// OrBlocks, Sync and CountBits are that one's, which is called the maintainer.
 // Close is called when nobody uses the filter any more, which is for the
 // caller to see to: a lookup in a mapping that is gone ends the process.
 //
@@ -93,6 +98,13 @@ type Filter struct {
 	err      error  // the first failure, and the answer from then on
 	// unpublished is the number of bits set by the change that is going on.
 	unpublished uint64
+	// again makes a change store bits that are set already. It holds from
+	// Open to the first Sync: if a write-back failed before, the bits that it
+	// lost are still in the kernel's cache, in pages that count as clean. To
+	// believe them would leave them off the disk for good. Only bits above
+	// the header's ingest number can be of that kind, and those are set again
+	// after Open; storing them makes their pages dirty.
+	again bool
 
 	// Written by the maintainer, read by anyone.
 	ingest atomic.Uint64
@@ -104,24 +116,32 @@ type Filter struct {
 // in full first: where there is no room, the error is ErrNoSpace. Of a Create
 // that did not return nil nothing is left, or after a crash at most the file
 // path+TmpSuffix. h.Ones is ignored. An existing file is an error.
-func Create(d Device, path string, h Header) (_ *Filter, err error) {
+func Create(d Device, path string, h Header) (*Filter, error) {
 	if err := h.validate(); err != nil {
-		return nil, fmt.Errorf("create %s: %w", path, err)
+		return nil, fmt.Errorf("%w: create %s", err, path)
 	}
+	f, err := create(d, path, h)
+	switch {
+	case isNoSpace(err):
+		return nil, fmt.Errorf("%w: create %s: %w", ErrNoSpace, path, err)
+	case err != nil:
+		return nil, fmt.Errorf("mmapfilter: create %s: %w", path, err)
+	}
+	return f, nil
+}
+
+func create(d Device, path string, h Header) (_ *Filter, err error) {
 	tmp := path + TmpSuffix
 	m, err := d.Create(tmp, h.FileBytes())
 	if err != nil {
-		if isNoSpace(err) && !errors.Is(err, ErrNoSpace) {
-			err = fmt.Errorf("%w: %w", ErrNoSpace, err)
-		}
-		return nil, fmt.Errorf("mmapfilter: create %s: %w", path, err)
+		return nil, err
 	}
 	h.Ones = 0
 	first := slot{Header: h, sequence: 1}
 	f := newFilter(path, m, first, false)
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("mmapfilter: create %s: %w", path, err), f.Close(), d.Remove(tmp))
+			err = errors.Join(err, f.Close(), d.Remove(tmp))
 		}
 	}()
 	if err := f.storeBytes(0, appendPage(nil, first)); err != nil {
@@ -151,11 +171,36 @@ func Open(d Device, path string, storeID [16]byte, readOnly bool) (*Filter, erro
 	if err != nil {
 		return nil, fmt.Errorf("mmapfilter: open %s: %w", path, err)
 	}
-	if got, want := int64(len(m.Words()))*8, s.FileBytes(); got != want {
-		err := &CorruptError{Path: path, Offset: got, Reason: fmt.Sprintf("%d bytes mapped, want %d", got, want)}
+	if s, err = mappedSlot(path, m.Words(), s); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	return newFilter(path, m, s, readOnly), nil
+	f := newFilter(path, m, s, readOnly)
+	f.again = true
+	return f, nil
+}
+
+// mappedSlot decodes the header again, from the mapping. Its geometry must be
+// what was checked. Its ingest number may differ: a header whose write-back
+// failed is there until the kernel drops it from its cache.
+func mappedSlot(path string, words []uint64, checked slot) (slot, error) {
+	size := int64(len(words)) * 8
+	page := make([]byte, 0, pageBytes)
+	err := guard(words, path, func() {
+		for _, w := range words[:min(len(words), pageBytes/8)] {
+			page = binary.LittleEndian.AppendUint64(page, w)
+		}
+	})
+	if err != nil {
+		return slot{}, err
+	}
+	s, _, err := decodePage(page, size)
+	if err != nil {
+		return slot{}, withPath(path, err)
+	}
+	if s.StoreID != checked.StoreID || s.Params != checked.Params {
+		return slot{}, withPath(path, corruptf(0, "the header changed while the file was opened"))
+	}
+	return s, nil
 }
 
 // ReadHeader reads and checks the header of a filter's file without mapping
@@ -174,14 +219,7 @@ func readSlot(d Device, path string) (s slot, torn bool, err error) {
 		return slot{}, false, fmt.Errorf("mmapfilter: open %s: %w", path, err)
 	}
 	s, torn, err = decodePage(page[:n], size)
-	var corrupt *CorruptError
-	switch {
-	case errors.As(err, &corrupt):
-		corrupt.Path = path
-	case err != nil:
-		err = fmt.Errorf("%w: %s", err, path)
-	}
-	return s, torn, err
+	return s, torn, withPath(path, err)
 }
 
 func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
@@ -255,11 +293,13 @@ func (f *Filter) Fault(recovered any) error {
 }
 
 // guard runs access, in which a fault in the mapping becomes an error.
-func (f *Filter) guard(access func()) (err error) {
+func (f *Filter) guard(access func()) error { return guard(f.words, f.path, access) }
+
+func guard(words []uint64, path string, access func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			e := faultIn(f.words, f.path, r)
+			e := faultIn(words, path, r)
 			if e == nil {
 				panic(r)
 			}
@@ -270,20 +310,15 @@ func (f *Filter) guard(access func()) (err error) {
 	return nil
 }
 
-// usable returns why the maintainer's calls cannot go ahead.
-func (f *Filter) usable() error {
-	if f.body == nil {
+// writable returns why the maintainer's changes cannot go ahead.
+func (f *Filter) writable() error {
+	switch {
+	case f.readOnly:
+		return ErrReadOnly
+	case f.body == nil:
 		return ErrClosed
 	}
 	return f.err
-}
-
-// writable is usable for a change.
-func (f *Filter) writable() error {
-	if f.readOnly {
-		return ErrReadOnly
-	}
-	return f.usable()
 }
 
 // fail makes err the answer from now on, and returns it.
@@ -297,7 +332,8 @@ func (f *Filter) fail(err error) error {
 // once, and in the order of the file. Another order costs time, nothing else.
 //
 // After an error some of the bits are set. The filter then answers every
-// further SetSorted and Sync with the same error.
+// further SetSorted and Sync with the same error. After Open, all words above
+// the header's ingest number have to be set again before the first Sync.
 func (f *Filter) SetSorted(words []uint64) error {
 	return f.change(func() { f.setSorted(words) })
 }
@@ -346,9 +382,9 @@ func (f *Filter) or(b uint64, set *[blockWords]uint64) {
 	var ones int
 	for i, want := range set {
 		old := block[i]
-		if want &^= old; want != 0 {
+		if want&^old != 0 || f.again && want != 0 {
 			atomic.StoreUint64(&block[i], old|want)
-			ones += bits.OnesCount64(want)
+			ones += bits.OnesCount64(want &^ old)
 		}
 	}
 	// Behind the stores: a fault leaves the count too low, which is what
@@ -375,8 +411,8 @@ func (f *Filter) OrBlocks(first uint64, src []uint64) error {
 // MissingSorted returns how many of words, which should be ascending, are
 // definitely not in the filter, and the first of them.
 func (f *Filter) MissingSorted(words []uint64) (missing int, first uint64, err error) {
-	if err := f.usable(); err != nil {
-		return 0, 0, err
+	if f.body == nil {
+		return 0, 0, ErrClosed
 	}
 	err = f.guard(func() {
 		for _, w := range words {
@@ -393,11 +429,11 @@ func (f *Filter) MissingSorted(words []uint64) (missing int, first uint64, err e
 }
 
 // CountBits counts the bits that are set by reading all of the file, which is
-// I/O where it is not in memory (2 ms for 100 MB where it is). What it finds
+// I/O where it is not in memory (7 ms for 150 MB where it is). What it finds
 // is what Fill, and from the next Sync on Header, go by.
 func (f *Filter) CountBits(ctx context.Context) (uint64, error) {
-	if err := f.usable(); err != nil {
-		return 0, err
+	if f.body == nil {
+		return 0, ErrClosed
 	}
 	const step = 4 << 20 / 8 // 4 MiB between two looks at ctx
 	var ones uint64
@@ -441,6 +477,7 @@ func (f *Filter) Sync(ingest uint64) error {
 		return f.fail(fmt.Errorf("mmapfilter: sync header of %s: %w", f.path, err))
 	}
 	f.sequence = s.sequence
+	f.again = false
 	f.ingest.Store(s.Ingest)
 	f.synced.Store(s.Ones)
 	return nil

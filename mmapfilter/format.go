@@ -10,6 +10,32 @@ import (
 )
 
 // This file is the codec of the header page: bytes in, values out, no I/O.
+
+const (
+	magic   = "DDFILTER"
+	version = 1
+
+	pageBytes   = 4096 // of the header, and before the first block
+	slotBytes   = pageBytes / 2
+	headerBytes = 104
+
+	offMagic      = 0
+	offVersion    = 8
+	offFlags      = 12
+	offStoreID    = 16
+	offGeneration = 32
+	offIngest     = 40
+	offBlocks     = 48
+	offProbes     = 56
+	offReserved   = 60
+	offSeed       = 64
+	offCapacity   = 72
+	offOnes       = 80
+	offSequence   = 88
+	offChecksum   = 96
+)
+
+// A Header says whose a filter is, what it covers, and its geometry.
 //
 //	the header page                     a header, little-endian
 //	+------+------------------------+   +-----+------+---------------------------+
@@ -41,32 +67,6 @@ import (
 // older copy, whose ingest number is lower, and a lower number only means
 // that more bits are set again than needed. It never claims a bit that is not
 // durable.
-
-const (
-	magic   = "DDFILTER"
-	version = 1
-
-	pageBytes   = 4096 // of the header, and before the first block
-	slotBytes   = pageBytes / 2
-	headerBytes = 104
-
-	offMagic      = 0
-	offVersion    = 8
-	offFlags      = 12
-	offStoreID    = 16
-	offGeneration = 32
-	offIngest     = 40
-	offBlocks     = 48
-	offProbes     = 56
-	offReserved   = 60
-	offSeed       = 64
-	offCapacity   = 72
-	offOnes       = 80
-	offSequence   = 88
-	offChecksum   = 96
-)
-
-// A Header says whose a filter is, what it covers, and its geometry.
 type Header struct {
 	// StoreID is the store that the file belongs to.
 	StoreID [16]byte
@@ -198,19 +198,15 @@ func decodePage(src []byte, fileSize int64) (s slot, torn bool, err error) {
 	return s, errA != nil || errB != nil, nil
 }
 
-// newer returns which of two sound copies counts. They are consecutive states
-// of one file, or one of them is not of this file.
+// newer returns which of two sound copies counts. They are states of one file,
+// or one of them is not of this file. Their sequence numbers mostly follow each
+// other, but not where a write-back of the header failed.
 func newer(a, b slot) (slot, error) {
-	older := a
-	s := b
+	older, s := a, b
 	if a.sequence > b.sequence {
 		older, s = b, a
 	}
 	base := int64(s.index() * slotBytes)
-	if s.sequence-older.sequence != 1 {
-		return slot{}, corruptf(base+offSequence, "sequence numbers %d and %d do not follow each other",
-			older.sequence, s.sequence)
-	}
 	if older.StoreID != s.StoreID || older.Generation != s.Generation || older.Params != s.Params {
 		return slot{}, corruptf(base, "the two headers are of different files")
 	}

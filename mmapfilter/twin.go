@@ -14,8 +14,9 @@ import (
 // only: each file is held twice, as it is and as the disk would have it.
 //
 // A Sync that Fail makes fail loses what it should have written, as Linux
-// does: the pages count as clean, and no later Sync writes them unless they
-// are stored to again.
+// does: the pages count as clean, and no later Sync writes them unless other
+// content is stored to them. When the file is opened again they have the
+// content of the disk, as if the kernel had dropped them from its cache.
 type Twin struct {
 	// Fail, when not nil, is called before each operation: "create", "open",
 	// "peek", "list", "rename" (of the new path), "remove" or "sync". What it
@@ -110,6 +111,19 @@ func (f *twinFile) dirty(visit func(at int, page []uint64)) {
 	}
 }
 
+// dropLost gives the pages whose Sync failed the content of the disk.
+func (f *twinFile) dropLost() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at, page := range f.lost {
+		for i, w := range page {
+			// A word stored since is in a page that is dirty again.
+			atomic.CompareAndSwapUint64(&f.words[at+i], w, f.durable[at+i])
+		}
+	}
+	clear(f.lost)
+}
+
 // Create implements Device.
 func (t *Twin) Create(path string, size int64) (Mapping, error) {
 	if err := t.fail("create", path); err != nil {
@@ -136,6 +150,7 @@ func (t *Twin) Open(path string, _ bool) (Mapping, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.dropLost()
 	return &twinMapping{t: t, f: f}, nil
 }
 

@@ -89,18 +89,16 @@ func (s *Store) Has(ctx context.Context, key string) (bool, error) {
 // error only the members that are Unanswered may be asked again: an error that
 // is not ErrPoisoned has marked none of them.
 func (s *Store) AddBatch(ctx context.Context, keys []string, answers []Answer) error {
-	return s.batch(ctx, keys, answers, s.addPart)
+	return s.batch(ctx, keys, answers, true)
 }
 
 // HasBatch does for each key what Has does: its answer is Seen or New, and
 // nothing is remembered.
 func (s *Store) HasBatch(ctx context.Context, keys []string, answers []Answer) error {
-	return s.batch(ctx, keys, answers, s.hasPart)
+	return s.batch(ctx, keys, answers, false)
 }
 
-func (s *Store) batch(ctx context.Context, keys []string, answers []Answer,
-	answer func(context.Context, *part, []Answer) error,
-) error {
+func (s *Store) batch(ctx context.Context, keys []string, answers []Answer, add bool) error {
 	if len(keys) != len(answers) {
 		return fmt.Errorf("store: %d keys and %d answers", len(keys), len(answers))
 	}
@@ -121,7 +119,13 @@ func (s *Store) batch(ctx context.Context, keys []string, answers []Answer,
 		}
 		n := min(len(keys), s.maxPart)
 		p.load(s, keys[:n])
-		if err := answer(ctx, p, answers[:n]); err != nil {
+		var err error
+		if add {
+			err = s.addPart(ctx, p, answers[:n])
+		} else {
+			err = s.hasPart(p, answers[:n])
+		}
+		if err != nil {
 			return err
 		}
 		addIf(&s.counters.answeredNew, int64(p.fresh))
@@ -132,7 +136,7 @@ func (s *Store) batch(ctx context.Context, keys []string, answers []Answer,
 }
 
 // hasPart looks until nothing has changed under the look.
-func (s *Store) hasPart(_ context.Context, p *part, answers []Answer) error {
+func (s *Store) hasPart(p *part, answers []Answer) error {
 	for {
 		_, same, err := s.look(p)
 		if err != nil {

@@ -303,14 +303,16 @@ func (r *registry) rows(fn func(key, value []byte) error) error {
 // waitForL0 waits until Pebble has merged enough: it does not slow an ingest
 // down by itself.
 func (s *Store) waitForL0() error {
-	for s.db.Metrics().Levels[0].Sublevels >= maxL0Sublevels {
+	for !s.events.dead.Load() && s.db.Metrics().Levels[0].Sublevels >= maxL0Sublevels {
 		select {
 		case <-time.After(l0Wait):
 		case <-s.poisoned:
-			return s.Err()
+		}
+		if err := s.Err(); err != nil {
+			return err
 		}
 	}
-	return nil
+	return s.Err()
 }
 
 // syncBitmap syncs the bitmap and puts the last ingest's number into it.
@@ -332,12 +334,21 @@ func (s *Store) syncBitmap() error {
 	return nil
 }
 
-// removeLogs unlinks the log files up to the given one. Their ingest is on
-// record, synced.
+// removeLogs unlinks the log files up to the given one, and puts aside those
+// with a torn tail. Their words are in Pebble, and the ingest is on record,
+// synced.
 func (s *Store) removeLogs(last uint64) error {
+	fsys := s.opts.seams.FS
 	for ; s.maintainer.oldestLog <= last; s.maintainer.oldestLog++ {
-		if err := wal.Remove(s.opts.seams.FS, s.logDir(), s.maintainer.oldestLog); err != nil {
-			return fmt.Errorf("store: remove a flushed log file: %w", err)
+		n := s.maintainer.oldestLog
+		var err error
+		if s.maintainer.tornLogs[n] {
+			_, err = wal.Quarantine(fsys, s.logDir(), n)
+		} else {
+			err = wal.Remove(fsys, s.logDir(), n)
+		}
+		if err != nil {
+			return fmt.Errorf("store: let a flushed log file go: %w", err)
 		}
 	}
 	return nil

@@ -59,10 +59,7 @@ func (s *Store) maintain() {
 // nothing that a later try could trip over.
 func (s *Store) work() error {
 	for {
-		s.maintainer.mu.Lock()
-		more, err := s.step()
-		s.maintainer.mu.Unlock()
-		if err != nil || !more {
+		if more, err := s.step(); err != nil || !more {
 			return err
 		}
 	}
@@ -71,6 +68,8 @@ func (s *Store) work() error {
 // step makes the next log file, flushes the frozen memtable, or freezes the
 // active one if somebody asks for it. It reports whether it did.
 func (s *Store) step() (bool, error) {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock() // also when Pebble ends the goroutine
 	s.mu.Lock()
 	st := s.current.Load()
 	words := int(st.active.count.Load())

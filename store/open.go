@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// How MemoryBytes is shared out, in sixteenths: what is left over is for
-	// tables being written, log buffers and Go.
-	memtableShare = 4 // each of two
-	cacheShare    = 4
+	// How MemoryBytes is shared out, in 64ths: what is left over is for tables
+	// being written, log buffers and Go. Of the two caches, the store's own
+	// makes more of a byte: it holds words and not blocks of them.
+	memtableShare = 16 // each of two
+	cacheShare    = 16
 	blockShare    = 1
 
 	minCacheBytes = 1 << 20
@@ -74,14 +75,19 @@ func openError(verb, dir string, err error) error {
 func openLocked(o *Options, dir string) (*Store, error) {
 	path := o.seams.FS.PathJoin(dir, identityName)
 	id, err := readIdentity(o.seams.FS, path)
+	made := false
 	if errors.Is(err, ErrNotExist) && !o.MustExist && !o.ReadOnly {
 		if err := create(o, dir); err != nil {
 			return nil, openError("create", dir, err)
 		}
+		made = true
 		id, err = readIdentity(o.seams.FS, path)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.MustCreate && !made {
+		return nil, fmt.Errorf("store: %s holds a store: %w", dir, fs.ErrExist)
 	}
 	if err := id.checkOptions(o); err != nil {
 		return nil, err
@@ -94,7 +100,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 	s.mu.changed = make(chan struct{})
 	s.memtableLimit = o.seams.MemtableWords
 	if s.memtableLimit == 0 {
-		s.memtableLimit = memtableWords(o.MemoryBytes * memtableShare / 16)
+		s.memtableLimit = memtableWords(o.MemoryBytes * memtableShare / 64)
 	}
 	s.maxPart = max(min(maxPartKeys, s.memtableLimit/4), 1)
 	s.events = &pebbleEvents{fatal: s.poison, logger: o.Logger}
@@ -121,7 +127,7 @@ func (s *Store) abandon() error {
 
 // openPebble opens the set itself.
 func (s *Store) openPebble(readOnly bool) (*pebble.DB, *pebble.Options, error) {
-	cacheBytes := max(s.opts.MemoryBytes*blockShare/16, minCacheBytes)
+	cacheBytes := max(s.opts.MemoryBytes*blockShare/64, minCacheBytes)
 	o := pebbleOptions(s.opts.seams.FS, cacheBytes, s.identity.id, s.events, readOnly)
 	path := s.opts.seams.FS.PathJoin(s.dir, pebbleDir)
 	db, err := pebble.Open(path, o)
@@ -187,7 +193,7 @@ func (r *registry) load(key, value []byte) (err error) {
 // start lets a recovered store take calls.
 func (s *Store) start(active, frozen *memtable) error {
 	var err error
-	if s.cache, err = newCache(s.opts.MemoryBytes * cacheShare / 16); err != nil {
+	if s.cache, err = newCache(s.opts.MemoryBytes * cacheShare / 64); err != nil {
 		return err
 	}
 	s.publishLocked(func(st *state) {

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -186,15 +187,13 @@ func (s *Store) recoverWriting(f *found) error {
 		return err
 	}
 	s.maintainer.oldestLog = f.chain.Files[0].File
-	torn := map[uint64]bool{}
-	if t := f.chain.Torn; t != nil {
-		for _, n := range t.Files {
-			torn[n] = true
-		}
+	s.maintainer.tornLogs = make(map[uint64]bool)
+	for _, file := range f.chain.Files {
+		s.maintainer.tornLogs[file.File] = file.Dropped > 0
 	}
 	for i, file := range f.chain.Files {
-		if file.File > s.mu.registry.flushed && !file.Prepared {
-			if err := s.recoverFile(f.chain, i, torn[file.File]); err != nil {
+		if file.File > s.mu.registry.flushed && !file.Prepared && !file.Discard {
+			if err := s.recoverFile(f.chain, i); err != nil {
 				return err
 			}
 		}
@@ -210,8 +209,10 @@ func (s *Store) recoverWriting(f *found) error {
 	return nil
 }
 
-// removeLeftovers removes temporary files of ours, and a log file that was
-// made and never used.
+// removeLeftovers removes temporary files of ours, and log files that were
+// made and never used; one that is wholly behind a torn tail is put aside. The
+// highest number goes first, so that a crash between two leaves no gap, and
+// the number that the new file takes stays taken until it has it.
 func (s *Store) removeLeftovers(c *wal.Chain) error {
 	fsys := s.opts.seams.FS
 	tmp := fsys.PathJoin(s.dir, tmpDir)
@@ -225,12 +226,22 @@ func (s *Store) removeLeftovers(c *wal.Chain) error {
 		}
 		s.recovery.Removed = append(s.recovery.Removed, fsys.PathJoin(tmpDir, name))
 	}
-	for _, file := range c.Files {
-		if !file.Prepared {
-			continue
-		}
-		if err := wal.Remove(fsys, s.logDir(), file.File); err != nil {
-			return fmt.Errorf("store: remove a left-over log file: %w", err)
+	next := c.Next([wal.MetaBytes]byte{}).File
+	for _, file := range slices.Backward(c.Files) {
+		switch {
+		case file.Prepared && file.File == next:
+		case file.Discard && file.File == next:
+			if _, err := wal.KeepCopy(fsys, s.logDir(), file.File); err != nil {
+				return fmt.Errorf("store: put a torn log file aside: %w", err)
+			}
+		case file.Prepared:
+			if err := wal.Remove(fsys, s.logDir(), file.File); err != nil {
+				return fmt.Errorf("store: remove a left-over log file: %w", err)
+			}
+		case file.Discard:
+			if _, err := wal.Quarantine(fsys, s.logDir(), file.File); err != nil {
+				return fmt.Errorf("store: put a torn log file aside: %w", err)
+			}
 		}
 	}
 	for _, name := range []string{creatingName, identityName + newSuffix, creatingName + newSuffix} {
@@ -295,7 +306,7 @@ func scanSegment(db pebble.Reader, id segmentID, fn func([]word) error) error {
 // an old one: its header says where the last old one ends.
 func (s *Store) createLog(c *wal.Chain) error {
 	o := wal.Options{StoreID: s.identity.id, OnPoison: s.poison}
-	if s.opts.Durability == Interval {
+	if s.opts.Durability != NoSync {
 		o.SyncInterval = s.opts.SyncInterval
 	}
 	log, err := wal.Create(s.opts.seams.FS, s.logDir(), c.Next(logMeta(stampClock())), o)
@@ -310,15 +321,16 @@ func (s *Store) createLog(c *wal.Chain) error {
 }
 
 // recoverFile replays one log file, flushes what is in it, and lets it go. A
-// file with nothing in it goes with the next flush.
-func (s *Store) recoverFile(c *wal.Chain, i int, torn bool) error {
+// file with nothing in it goes with the next flush. One with a torn tail is
+// put aside, once its good part is in Pebble.
+func (s *Store) recoverFile(c *wal.Chain, i int) error {
 	m, changed, err := s.replay(c, i)
 	if err != nil {
 		return err
 	}
 	defer m.free()
 	file := c.Files[i].File
-	if m.count.Load() > 0 || len(changed.segments) > 0 || torn {
+	if m.count.Load() > 0 || len(changed.segments) > 0 || s.maintainer.tornLogs[file] {
 		if _, err := s.ingest(m, changed); err != nil {
 			return err
 		}
@@ -332,17 +344,7 @@ func (s *Store) recoverFile(c *wal.Chain, i int, torn bool) error {
 	if s.mu.registry.flushed < file {
 		return nil
 	}
-	if !torn {
-		return s.removeLogs(file)
-	}
-	if err := s.removeLogs(file - 1); err != nil {
-		return err
-	}
-	s.maintainer.oldestLog++
-	if _, err := wal.Quarantine(s.opts.seams.FS, s.logDir(), file); err != nil {
-		return fmt.Errorf("store: put a torn log file aside: %w", err)
-	}
-	return nil
+	return s.removeLogs(file)
 }
 
 // replay makes the memtable of one log file, and applies what the file says of
@@ -455,7 +457,7 @@ func (s *Store) serveReplayed(f *found) error {
 	r := f.registry
 	tables := []*memtable{}
 	for i, file := range f.chain.Files {
-		if file.File <= r.flushed || file.Prepared {
+		if file.File <= r.flushed || file.Prepared || file.Discard {
 			continue
 		}
 		m, _, err := s.replay(f.chain, i)

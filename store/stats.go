@@ -222,7 +222,9 @@ func (s *Store) Stats() Stats {
 	x.Memory.Cache = s.cache.bytes()
 	s.logStats(&x)
 	if view, slot := s.enter(); view != nil {
-		s.pebbleStats(&x)
+		if !s.events.dead.Load() { // a dead Pebble may hold its own lock
+			s.pebbleStats(&x)
+		}
 		s.bitmapStats(&x, view, inPebble)
 		slot.leave()
 	}

@@ -75,6 +75,8 @@ type Store struct {
 		// bitmap was last synced.
 		bitsUnsynced int64
 		oldestLog    uint64 // the oldest log file on disk
+		// tornLogs are those of the files found at open that have a torn tail.
+		tornLogs map[uint64]bool
 	}
 
 	closeOnce sync.Once
@@ -251,7 +253,7 @@ func (s *Store) close() error {
 
 	if s.refuse == nil {
 		if s.Err() == nil {
-			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog < s.current.Load().active.file))
+			errs = append(errs, s.flushAll(context.Background(), s.hasOldLogs()))
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
@@ -280,10 +282,21 @@ func (s *Store) close() error {
 	return errors.Join(errs...)
 }
 
-// release unmaps memory. No view is held any more.
+// hasOldLogs reports whether there are log files that hold nothing any more.
+func (s *Store) hasOldLogs() bool {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock()
+	return s.maintainer.oldestLog < s.current.Load().active.file
+}
+
+// release unmaps memory. No view is held any more. An Open that failed may
+// have come to the bitmap and not to the cache.
 func (s *Store) release() error {
 	st := s.current.Load()
-	errs := []error{st.bitmap.Close(), s.cache.free()}
+	errs := []error{st.bitmap.Close()}
+	if s.cache != nil {
+		errs = append(errs, s.cache.free())
+	}
 	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare} {
 		if m != nil {
 			errs = append(errs, m.free())

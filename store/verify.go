@@ -164,7 +164,7 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 		s.mu.registry.segments[id] = row
 	}
 	for i, file := range f.chain.Files {
-		if file.File <= f.registry.flushed || file.Prepared {
+		if file.File <= f.registry.flushed || file.Prepared || file.Discard {
 			continue
 		}
 		m, _, err := s.replay(f.chain, i)

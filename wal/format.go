@@ -72,6 +72,7 @@ const (
 	nameDigits = 10
 	nameSuffix = ".log"
 	badSuffix  = ".bad"
+	newSuffix  = ".new" // of a file that is not whole yet
 )
 
 // The ways in which bytes are no header or no frame. A header's are distinct

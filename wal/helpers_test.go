@@ -2,12 +2,26 @@ package wal
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
+
+var seedFlag = flag.Uint64("seed", 0, "replay a random test")
+
+// newRand returns a source whose seed is logged with how to use it again.
+func newRand(t testing.TB) *rand.Rand {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("replay: go test -run '^%s$' ./wal -seed %d", t.Name(), seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
 
 const testKind = FirstCallerKind
 

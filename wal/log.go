@@ -70,6 +70,7 @@ type Start struct {
 	FirstLSN  LSN
 	Chain     uint64 // checksum of the last frame before; 0 if there is none
 	SealedEnd int64  // where file File-1 ends; 0 if there is none
+	Replaces  bool   // a file of this number is there, to be replaced
 	Meta      [MetaBytes]byte
 }
 
@@ -94,6 +95,7 @@ type Log struct {
 		sync.Mutex
 		pend     []byte // frames that no write has taken yet
 		spare    []byte // the buffer that the last write gave back
+		taken    int    // capacity of the buffer that is being written
 		cuts     []cut  // where pend passes from one file to the next
 		last     LSN    // of the last record
 		buffered LSN    // of the last record in pend or taken; last unless stopped
@@ -152,7 +154,8 @@ type Stats struct {
 
 // Create makes log file first.File in dir and returns a Log that appends to
 // it. Files with lower numbers are synced first, for the new file vouches for
-// them; one with the same or a higher number is refused with fs.ErrExist.
+// them; one with a higher number is refused with fs.ErrExist, and so is one
+// with the same unless first.Replaces is set.
 func Create(fs vfs.FS, dir string, first Start, o Options) (*Log, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -226,7 +229,7 @@ func (l *Log) Stats() Stats {
 	defer l.mu.Unlock()
 	s := l.mu.stats
 	s.UnsyncedRecords = int64(l.mu.last) - int64(l.synced.Load())
-	s.PendingBytes = int64(cap(l.mu.pend) + cap(l.mu.spare))
+	s.PendingBytes = int64(cap(l.mu.pend) + cap(l.mu.spare) + l.mu.taken)
 	return s
 }
 
@@ -261,27 +264,30 @@ func (l *Log) Switch() (file uint64) {
 	}
 	l.mu.last++
 	l.mu.stats.Records++
-	if !l.mu.dropping {
-		var payload [switchPayload]byte
-		putSwitch(payload[:], next.num)
-		l.appendLocked(kindSwitch, payload[:])
-		l.mu.cuts = append(l.mu.cuts, cut{end: len(l.mu.pend), lsn: l.mu.last, next: next})
+	if l.mu.dropping {
+		return next.num // nothing goes there any more
 	}
+	var payload [switchPayload]byte
+	putSwitch(payload[:], next.num)
+	l.appendLocked(kindSwitch, payload[:])
+	l.mu.cuts = append(l.mu.cuts, cut{end: len(l.mu.pend), lsn: l.mu.last, next: next})
 	l.mu.cur, l.mu.next = next, nil
 	return next.num
 }
 
-// appendLocked encodes a frame of the last record's LSN into the buffer.
+// appendLocked encodes a frame into the buffer: the last record, or a mark.
 func (l *Log) appendLocked(k Kind, payload []byte) {
+	if k != kindMark {
+		l.mu.buffered = l.mu.last
+	}
 	f := frame{
 		kind:    k,
-		lsn:     l.mu.last,
+		lsn:     l.mu.buffered,
 		synced:  LSN(l.synced.Load()),
 		prev:    l.mu.chain,
 		payload: payload,
 	}
 	l.mu.pend, l.mu.chain = appendFrame(l.mu.pend, l.mu.cur.salt, &f)
-	l.mu.buffered = f.lsn
 	l.mu.recorded = f.synced
 	n := FrameBytes(len(payload))
 	l.mu.cur.size += n

@@ -67,7 +67,7 @@ type FileInfo struct {
 	// tail.
 	Discard bool
 	// Prepared means that the file was made and never switched to. It is to
-	// be removed before a Log is created.
+	// be removed before a Log is created, or replaced by it: see Next.
 	Prepared bool
 
 	chain uint64 // checksum that the first frame follows
@@ -96,14 +96,19 @@ type Record struct {
 
 // Next returns the Start of the Log that continues c. Before it is created,
 // files with Prepared set are removed and those with Discard set quarantined,
-// highest number first; the others stay until afterwards, and then leave
-// lowest number first.
+// highest number first, but for the one whose number the Log takes: Create
+// replaces it, so that the number is taken at every moment, and KeepCopy keeps
+// what was in it. The others stay until afterwards, and then leave lowest
+// number first.
 func (c *Chain) Next(meta [MetaBytes]byte) Start {
 	s := Start{File: 1, FirstLSN: c.Last + 1, Chain: c.LastChecksum, Meta: meta}
 	for _, f := range c.Files {
 		if !f.Discard && !f.Prepared {
 			s.File, s.SealedEnd = f.File+1, f.End
 		}
+	}
+	for _, f := range c.Files {
+		s.Replaces = s.Replaces || f.File == s.File
 	}
 	return s
 }
@@ -223,7 +228,7 @@ func readHeader(fs vfs.FS, path string, num uint64, store [16]byte) (header, int
 	case errors.Is(err, ErrVersion):
 		return header{}, 0, fmt.Errorf("wal: %s: %w", path, err)
 	case errors.Is(err, errShort), errors.Is(err, errMagic), errors.Is(err, errChecksum):
-		return header{}, size, errors.Join(errUnfinished, err)
+		return header{}, size, fmt.Errorf("%w: %w", errUnfinished, err)
 	case err != nil:
 		return header{}, 0, corrupt(path, 0, 0, "bad header", err)
 	case h.store != store:
@@ -327,6 +332,10 @@ func (r *reader) behind(i int) error {
 	info.Dropped = e.end - headerBytes
 	info.Discard = e.frames > 0
 	info.Prepared = !info.Discard
+	if err := r.headers[i].err; err != nil && info.Discard {
+		// The header was synced before the first frame was written.
+		return corrupt(info.Path, 0, 0, "bad header, though there are records", err)
+	}
 	if info.Discard && r.torn == nil {
 		before := &r.Files[i-1]
 		r.torn = &Torn{
@@ -377,8 +386,11 @@ func (r *reader) frames(i int) error {
 		}
 		if f.kind == kindSwitch {
 			info.Switched = true
-			if next := getSwitch(f.payload); next != info.File+1 || i+1 == len(r.Files) {
-				return corrupt(info.Path, at, f.lsn, fmt.Sprintf("the switch record names file %d, which is not there", next), nil)
+			if next := getSwitch(f.payload); next != info.File+1 {
+				return corrupt(info.Path, at, f.lsn, fmt.Sprintf("the switch record names file %d, want %d", next, info.File+1), nil)
+			}
+			if i+1 == len(r.Files) {
+				return corrupt(info.Path, at, f.lsn, fmt.Sprintf("the switch record names file %d, which is missing", info.File+1), nil)
 			}
 			break
 		}

@@ -190,12 +190,14 @@ func (w *window) scan(from int64, want LSN, salt uint64) (evidence, error) {
 		}
 		i, found := 0, false
 		for ; i < stop; i += alignment {
-			word := b[i:min(i+alignment, len(b))]
-			if isZero(word) {
+			var word [alignment]byte
+			n := copy(word[:], b[i:])
+			v := binary.LittleEndian.Uint64(word[:])
+			if v == 0 {
 				continue
 			}
-			e.end = w.off + int64(i+len(word))
-			if len(word) >= 2 && binary.LittleEndian.Uint16(word) == frameMagic {
+			e.end = w.off + int64(i+n)
+			if uint16(v) == frameMagic {
 				found = true
 				break
 			}

@@ -133,6 +133,7 @@ func (l *Log) writeAll() error {
 	l.mu.Lock()
 	buf, cuts, upto, f := l.mu.pend, l.mu.cuts, l.mu.buffered, l.mu.writing
 	l.mu.pend, l.mu.spare, l.mu.cuts = l.mu.spare[:0], nil, nil
+	l.mu.taken = cap(buf)
 	l.mu.Unlock()
 
 	at := 0
@@ -153,6 +154,7 @@ func (l *Log) writeAll() error {
 	}
 	l.mu.Lock()
 	l.written.Store(uint64(upto))
+	l.mu.taken = 0
 	if cap(buf) <= keptBufferBytes {
 		l.mu.spare = buf[:0]
 	}
@@ -184,6 +186,9 @@ func (l *Log) writeTo(f *logFile, b []byte) error {
 // syncAll syncs what is written, one file after the other. The caller has the
 // sync turn.
 func (l *Log) syncAll() error {
+	if err := l.Err(); err != nil {
+		return err // a write failed meanwhile
+	}
 	l.mu.Lock()
 	target, f := l.written.Load(), l.mu.writing
 	retired := l.mu.retired
@@ -242,7 +247,7 @@ func (l *Log) setPoison(cause error, written LSN) error {
 		l.stop.Store(s)
 	}
 	l.mu.dropping = true
-	l.mu.pend, l.mu.spare, l.mu.cuts = nil, nil, nil
+	l.mu.pend, l.mu.spare, l.mu.cuts, l.mu.taken = nil, nil, nil, 0
 	return s.err
 }
 
@@ -353,11 +358,7 @@ func (l *Log) close() error {
 	if l.done != nil {
 		<-l.done
 	}
-	err := l.WaitSynced(last)
-	if err == nil {
-		err = l.Err()
-	}
-	err = l.closeFiles(err)
+	err := l.closeFiles(l.WaitSynced(last))
 	if errors.Is(err, ErrPoisoned) {
 		l.tell(err)
 	}
@@ -376,6 +377,9 @@ func (l *Log) closeFiles(err error) error {
 	l.sync.seize()
 	defer l.sync.pass()
 
+	if err == nil {
+		err = l.Err()
+	}
 	l.mu.Lock()
 	cur, next, open := l.mu.cur, l.mu.next, l.mu.open
 	l.mu.next, l.mu.open = nil, nil

@@ -10,8 +10,9 @@
 // # Guarantees
 //
 //   - WaitSynced returns nil only after an fdatasync that started when the
-//     record was written already. What it acknowledged is read back by [Read],
-//     or Read returns a [CorruptError]; it is never dropped in silence.
+//     record was written already. A crash does not lose what it acknowledged,
+//     and [Read] returns a [CorruptError] if that was damaged later, but for
+//     the case below.
 //   - A sync of one file implies one of all files before it.
 //   - The first failed write or sync poisons the Log: nothing is written or
 //     synced after it, and whoever waits for more than was safe by then gets
@@ -26,7 +27,11 @@
 // the end: what is read back is a prefix. Damage to a record is told from an
 // incomplete tail by the synced position that is on record: a record which was
 // acknowledged and is the very last that was written, with no sync mark behind
-// it, counts as part of the tail. The package takes no lock on its directory.
+// it, counts as part of the tail: what is dropped is reported, not an error.
+// A log that syncs in intervals, or that was closed, has such a mark.
+//
+// Without SyncInterval and WaitSynced, nothing is synced before Close, and
+// files that were switched from stay open. The package takes no lock on its directory.
 //
 // # Concurrency
 //

@@ -5,8 +5,35 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 )
+
+// TestTailGivenBack: what was preallocated and not used is free again once a
+// file has its end.
+func TestTailGivenBack(t *testing.T) {
+	dir := t.TempDir()
+	blocks := func(n uint64) int64 {
+		var st unix.Stat_t
+		must(t, unix.Stat(filepath.Join(dir, fileName(n)), &st))
+		return st.Blocks * 512
+	}
+	l, err := Create(vfs.Default, dir, firstStart, Options{})
+	must(t, err)
+	defer l.Close()
+	add(t, l, 1)
+	if blocks(1) < defaultPreallocateBytes {
+		t.Skip("the file system does not preallocate")
+	}
+	mustSwitch(t, l)
+	mustSync(t, l)
+	must(t, l.Close())
+	for n := range uint64(2) {
+		if got := blocks(n + 1); got > 64<<10 {
+			t.Errorf("file %d takes %d bytes of the disk", n+1, got)
+		}
+	}
+}
 
 // BenchmarkPreallocate compares ways to make room for a log: what an
 // fdatasync after an 8 KiB write costs with each of them. It measures the

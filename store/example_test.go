@@ -1,0 +1,162 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"dedupstore/store"
+)
+
+// newDir returns a place for a store, and what removes it.
+func newDir() (dir string, remove func()) {
+	tmp, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return filepath.Join(tmp, "seen.store"), func() { os.RemoveAll(tmp) }
+}
+
+// mustOpen makes a store that is removed by the returned function.
+func mustOpen() (s *store.Store, closeAndRemove func()) {
+	dir, remove := newDir()
+	s, err := store.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return s, func() {
+		if err := s.Close(); err != nil {
+			log.Fatal(err)
+		}
+		remove()
+	}
+}
+
+func ExampleOpen() {
+	dir, remove := newDir()
+	defer remove()
+	ctx := context.Background()
+
+	s, err := store.Open(dir, &store.Options{ExpectedURLs: 1_000_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Add(ctx, "https://example.org/"))
+	fmt.Println(s.Add(ctx, "https://example.org/"))
+	if err := s.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	s, err = store.Open(dir, &store.Options{MustExist: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Add(ctx, "https://example.org/"))
+	fmt.Println(s.Close())
+	// Output:
+	// true <nil>
+	// false <nil>
+	// false <nil>
+	// <nil>
+}
+
+// A second opener is told who holds the store.
+func ExampleOpen_locked() {
+	dir, remove := newDir()
+	defer remove()
+	s, err := store.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	_, err = store.Open(dir, nil)
+	held, ok := errors.AsType[*store.LockedError](err)
+	fmt.Println(errors.Is(err, store.ErrLocked), ok && held.PID == os.Getpid())
+	// Output: true true
+}
+
+func ExampleStore_AddBatch() {
+	s, remove := mustOpen()
+	defer remove()
+
+	links := []string{"https://a.example/", "https://b.example/", "https://a.example/"}
+	answers := make([]store.Answer, len(links))
+	if err := s.AddBatch(context.Background(), links, answers); err != nil {
+		log.Fatal(err)
+	}
+	for i, link := range links {
+		fmt.Println(link, answers[i])
+	}
+	// Output:
+	// https://a.example/ new
+	// https://b.example/ new
+	// https://a.example/ seen
+}
+
+// Of a batch that failed, the members that are Unanswered may be asked again.
+func ExampleStore_AddBatch_error() {
+	s, remove := mustOpen()
+	defer remove()
+
+	answers := make([]store.Answer, 2)
+	err := s.AddBatch(context.Background(), []string{"https://a.example/", ""}, answers)
+	fmt.Println(errors.Is(err, store.ErrEmptyKey), answers)
+	// Output: true [unanswered unanswered]
+}
+
+// Has remembers nothing.
+func ExampleStore_Has() {
+	s, remove := mustOpen()
+	defer remove()
+	ctx := context.Background()
+
+	fmt.Println(s.Has(ctx, "https://example.org/"))
+	fmt.Println(s.Add(ctx, "https://example.org/"))
+	fmt.Println(s.Has(ctx, "https://example.org/"))
+	// Output:
+	// false <nil>
+	// true <nil>
+	// true <nil>
+}
+
+func ExampleStore_Stats() {
+	s, remove := mustOpen()
+	defer remove()
+	if _, err := s.Add(context.Background(), "https://example.org/"); err != nil {
+		log.Fatal(err)
+	}
+	st := s.Stats()
+	fmt.Println(st.URLs, st.Hash, st.KeyProfile)
+	fmt.Println(st.Promise)
+	// Output:
+	// 1 siphash none/1
+	// an answer is given after its record is written: it survives kill -9; power loss takes back at most the last 1s and one fdatasync
+}
+
+// Verify looks at a store that nobody has open.
+func ExampleVerify() {
+	dir, remove := newDir()
+	defer remove()
+	ctx := context.Background()
+	s, err := store.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := s.Add(ctx, "https://example.org/"); err != nil {
+		log.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		log.Fatal(err)
+	}
+
+	r, err := store.Verify(ctx, dir, store.VerifyOptions{Deep: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.OK(), r.URLs, r.Faults)
+	// Output: true 1 []
+}
