@@ -57,6 +57,9 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s, err := openLocked(&opts, dir)
+	if errors.Is(err, errDied) {
+		return nil, err // as in close: the lock stays until the process ends
+	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -132,14 +135,14 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, *pebble.Options, error) {
 	cacheBytes := max(s.opts.MemoryBytes*blockShare/64, minCacheBytes)
 	o := pebbleOptions(s.opts.seams.FS, cacheBytes, s.identity.id, s.events, readOnly)
 	path := s.opts.seams.FS.PathJoin(s.dir, pebbleDir)
-	db, err := pebble.Open(path, o)
+	db, err := s.pebbleOpen(path, o)
 	switch {
 	case err == nil:
 		return db, o, nil
 	case isDiskFull(err):
 		return nil, nil, wrapPebble(err)
-	case errors.Is(err, fs.ErrPermission), s.Err() != nil:
-		return nil, nil, fmt.Errorf("store: open %s: %w", path, errors.Join(err, s.Err()))
+	case isSystem(err), s.Err() != nil:
+		return nil, nil, fmt.Errorf("store: open %s: %w", path, err)
 	}
 	at, reason := s.pebbleCulprit(o)
 	return nil, nil, &CorruptError{Path: at, Offset: -1, Reason: reason, Err: err}
@@ -167,6 +170,26 @@ func (s *Store) pebbleCulprit(o *pebble.Options) (path, reason string) {
 		}
 	}
 	return s.manifestPath(), "pebble does not open by it, or by a table that it names"
+}
+
+// pebbleOpen is pebble.Open that returns. Where Pebble calls Fatalf in a
+// goroutine of its own, pebble.Open waits for that one for ever.
+func (s *Store) pebbleOpen(path string, o *pebble.Options) (*pebble.DB, error) {
+	type result struct {
+		db  *pebble.DB
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() { // may be ended by Fatalf too
+		db, err := pebble.Open(path, o)
+		opened <- result{db, err}
+	}()
+	select {
+	case r := <-opened:
+		return r.db, r.err
+	case <-s.poisoned:
+		return nil, s.Err()
+	}
 }
 
 // loadRegistry reads the registry's rows.

@@ -63,7 +63,13 @@ func (e *pebbleEvents) Errorf(format string, args ...any) {
 // Pebble's goroutines would end the process.
 func (e *pebbleEvents) Fatalf(format string, args ...any) {
 	if e.dead.CompareAndSwap(false, true) {
-		e.fatal(fmt.Errorf("store: pebble cannot go on: "+format, args...))
+		err := fmt.Errorf("%w: %s", errDied, fmt.Sprintf(format, args...))
+		for _, arg := range args {
+			if cause, ok := arg.(error); ok && isDiskFull(cause) {
+				err = fmt.Errorf("%w: %w", ErrDiskFull, err)
+			}
+		}
+		e.fatal(err)
 	}
 	runtime.Goexit()
 }

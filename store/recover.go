@@ -156,18 +156,32 @@ func (s *Store) recoverAll() error {
 	if err := s.openBitmap(); err != nil {
 		return err
 	}
-	if s.db, s.pebble, err = s.openPebble(s.opts.ReadOnly); err != nil {
+	// Pebble writes a MANIFEST when it is opened, and does not come back if
+	// it cannot.
+	var full error
+	if !s.opts.ReadOnly {
+		if full = checkSpace(s.opts.seams.FS, s.dir, spareBytes); full != nil && !errors.Is(full, ErrDiskFull) {
+			return full
+		}
+	}
+	if s.db, s.pebble, err = s.openPebble(s.opts.ReadOnly || full != nil); err != nil {
 		return err
 	}
 	s.noteTorn(f.chain)
 	if s.opts.ReadOnly {
 		s.refuse = ErrReadOnly
 		err = s.serveReplayed(f)
-	} else if err = s.recoverWriting(f); errors.Is(err, ErrDiskFull) {
-		// What was answered is served, and nothing is taken, until a reopen
-		// finds space.
-		s.refuse = fmt.Errorf("%w; reopen when there is space", err)
-		err = s.serveReplayed(f)
+	} else {
+		if full == nil {
+			err = s.recoverWriting(f)
+			full = err
+		}
+		if errors.Is(full, ErrDiskFull) && !errors.Is(full, ErrPoisoned) {
+			// What was answered is served, and nothing is taken, until a
+			// reopen finds space.
+			s.refuse = fmt.Errorf("%w; reopen when there is space", full)
+			err = s.serveReplayed(f)
+		}
 	}
 	s.recovery.Time = since(start)
 	s.recovery.Clean = s.recovery.Words == 0 && f.chain.Torn == nil
@@ -552,6 +566,9 @@ func (s *Store) wrapFilter(path string, err error) error {
 	}
 	if errors.Is(err, mmapfilter.ErrVersion) {
 		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	if isSystem(err) {
+		return fmt.Errorf("store: open the bitmap: %w", err)
 	}
 	return &CorruptError{Path: path, Offset: -1, Reason: "the bitmap does not open", Err: err}
 }
