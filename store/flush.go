@@ -146,7 +146,7 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	changed.flushedLSN = m.lsn.Load()
 	changed.clock = stampClock()
 
-	if err := s.checkSpace(m.count.Load()*tableWordBytes + spareBytes); err != nil {
+	if err := checkSpace(s.opts.seams.FS, s.dir, m.count.Load()*tableWordBytes+spareBytes); err != nil {
 		return 0, err
 	}
 	var paths []string
@@ -195,8 +195,8 @@ func (s *Store) tmpTable(number uint64, i int) string {
 }
 
 // checkSpace returns ErrDiskFull if less than the given bytes are free.
-func (s *Store) checkSpace(bytes int64) error {
-	u, err := s.opts.seams.FS.GetDiskUsage(s.dir)
+func checkSpace(fsys vfs.FS, dir string, bytes int64) error {
+	u, err := fsys.GetDiskUsage(dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (s *Store) checkSpace(bytes int64) error {
 		return fmt.Errorf("store: ask for free space: %w", err)
 	}
 	if u.AvailBytes < uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes free in %s, a flush needs %d", ErrDiskFull, u.AvailBytes, s.dir, bytes)
+		return fmt.Errorf("%w: %d bytes free in %s, %d are needed", ErrDiskFull, u.AvailBytes, dir, bytes)
 	}
 	return nil
 }

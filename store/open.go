@@ -149,8 +149,10 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, *pebble.Options, error) {
 		return db, o, nil
 	case isDiskFull(err):
 		return nil, nil, wrapPebble(err)
-	case errors.Is(err, fs.ErrPermission), s.Err() != nil:
-		return nil, nil, fmt.Errorf("store: open %s: %w", path, errors.Join(err, s.Err()))
+	case isSystem(err):
+		return nil, nil, fmt.Errorf("store: open %s: %w", path, err)
+	case s.Err() != nil: // it says what Pebble died of
+		return nil, nil, fmt.Errorf("store: open %s: %w", path, s.Err())
 	}
 	at, reason := s.pebbleCulprit(o)
 	return nil, nil, &CorruptError{Path: at, Offset: -1, Reason: reason, Err: err}

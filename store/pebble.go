@@ -70,7 +70,13 @@ func (e *pebbleEvents) Errorf(format string, args ...any) {
 // Pebble's goroutines would end the process.
 func (e *pebbleEvents) Fatalf(format string, args ...any) {
 	e.once.Do(func() {
-		e.fatal(fmt.Errorf("store: pebble cannot go on: "+format, args...))
+		err := fmt.Errorf("%w: "+format, append([]any{errPebbleDead}, args...)...)
+		for _, arg := range args {
+			if cause, ok := arg.(error); ok && isDiskFull(cause) {
+				err = fmt.Errorf("%w: %w", ErrDiskFull, err)
+			}
+		}
+		e.fatal(err)
 		e.dead.Store(true) // whoever sees it finds the poison
 		close(e.ended)
 	})

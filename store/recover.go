@@ -162,7 +162,8 @@ func (s *Store) recoverAll() error {
 	}
 	s.noteTorn(f.chain)
 	if !s.opts.ReadOnly && full == nil {
-		if err = s.recoverWriting(f); errors.Is(err, ErrDiskFull) {
+		err = s.recoverWriting(f)
+		if errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrPoisoned) {
 			full = err
 		}
 	}
@@ -188,7 +189,7 @@ func (s *Store) recoverAll() error {
 // for its MANIFEST, without which it cannot go on.
 func (s *Store) openSet() (full, err error) {
 	if !s.opts.ReadOnly {
-		full = s.checkSpace(spareBytes)
+		full = checkSpace(s.opts.seams.FS, s.dir, spareBytes)
 		if full != nil && !errors.Is(full, ErrDiskFull) {
 			return nil, full
 		}
@@ -578,6 +579,9 @@ func (s *Store) wrapFilter(path string, err error) error {
 	}
 	if errors.Is(err, mmapfilter.ErrVersion) {
 		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	if isSystem(err) {
+		return fmt.Errorf("store: open the bitmap: %w", err)
 	}
 	return &CorruptError{Path: path, Offset: -1, Reason: "the bitmap does not open", Err: err}
 }

@@ -31,6 +31,8 @@ type Report struct {
 	Faults []Fault `json:"faults"`
 	// Notes are facts that are no faults, for example a torn tail.
 	Notes []string `json:"notes"`
+
+	unread error // what the system did not let Verify read
 }
 
 // OK reports that no fault was found.
@@ -60,6 +62,10 @@ func (r *Report) fault(path string, offset int64, consequence, format string, ar
 // add notes an error as a fault.
 func (r *Report) add(path, consequence string, err error) {
 	if err == nil {
+		return
+	}
+	if isSystem(err) {
+		r.unread = errors.Join(r.unread, err)
 		return
 	}
 	if c, ok := errors.AsType[*CorruptError](err); ok {
@@ -93,13 +99,20 @@ func verifyDir(ctx context.Context, dir string, o VerifyOptions, so *Options) (*
 	defer lock.Close()
 	r := &Report{Deep: o.Deep, URLs: -1}
 	id, err := readIdentity(opts.seams.FS, opts.seams.FS.PathJoin(dir, identityName))
+	if isSystem(err) {
+		return nil, err
+	}
 	if err != nil {
 		r.add(opts.seams.FS.PathJoin(dir, identityName), doesNotOpen, err)
 		return r, nil
 	}
 	s := &Store{dir: dir, opts: opts, identity: id, poisoned: make(chan struct{})}
 	s.events = newPebbleEvents(s.poison, opts.Logger)
-	return r, s.verifyFiles(ctx, r, o)
+	err = s.verifyFiles(ctx, r, o)
+	if r.unread != nil {
+		return nil, errors.Join(r.unread, err)
+	}
+	return r, err
 }
 
 // verifyFiles checks the files of a store that is not open.
