@@ -222,7 +222,8 @@ func (s *Store) await(lsn wal.LSN) error {
 		// Whoever inserted the word has not appended its record yet, and has
 		// the lock until it is.
 		s.mu.Lock()
-		s.mu.Unlock() //nolint:staticcheck // nothing to do inside
+		//lint:ignore SA2001 there is nothing to do inside
+		s.mu.Unlock()
 	}
 	if s.opts.Durability == Sync && !planted.AckBeforeSync {
 		return s.waitSynced(lsn)
