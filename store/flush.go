@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -166,6 +167,9 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	if err != nil {
 		return 0, err
 	}
+	if s.events.dead.Load() {
+		return 0, s.Err()
+	}
 	err = s.events.apart(func() error {
 		return s.db.Ingest(context.Background(), slices.Clone(paths))
 	})
@@ -312,7 +316,11 @@ func (r *registry) rows(fn func(key, value []byte) error) error {
 // waitForL0 waits until Pebble has merged enough: it does not slow an ingest
 // down by itself.
 func (s *Store) waitForL0() error {
-	for !s.events.dead.Load() && s.db.Metrics().Levels[0].Sublevels >= maxL0Sublevels {
+	for {
+		m := s.metrics()
+		if m == nil || m.Levels[0].Sublevels < maxL0Sublevels {
+			return s.Err()
+		}
 		select {
 		case <-time.After(l0Wait):
 		case <-s.poisoned:
@@ -321,7 +329,19 @@ func (s *Store) waitForL0() error {
 			return err
 		}
 	}
-	return s.Err()
+}
+
+// metrics returns Pebble's figures, nil if it cannot go on.
+func (s *Store) metrics() *pebble.Metrics {
+	got := make(chan *pebble.Metrics, 1)
+	err := s.events.apart(func() error {
+		got <- s.db.Metrics()
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return <-got
 }
 
 // syncBitmap syncs the bitmap and puts the last ingest's number into it.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -54,6 +55,19 @@ func lockStore(fsys vfs.FS, dir string, readOnly bool) (io.Closer, error) {
 		return nil, fmt.Errorf("store: lock %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// keptLocks are held until the process ends. (A file that nobody refers to
+// would be closed by the garbage collector, and its lock let go.)
+var keptLocks struct {
+	sync.Mutex
+	locks []io.Closer
+}
+
+func keepLock(l io.Closer) {
+	keptLocks.Lock()
+	defer keptLocks.Unlock()
+	keptLocks.locks = append(keptLocks.locks, l)
 }
 
 func writeHolder(f *os.File) error {

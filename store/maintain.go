@@ -38,14 +38,18 @@ func (s *Store) maintain() {
 		case <-s.poisoned:
 			return
 		}
+		s.mu.Lock()
+		s.mu.tries++
+		try := s.mu.tries
+		s.mu.Unlock()
 		err := s.work()
 		if err != nil && !errors.Is(err, ErrDiskFull) {
 			s.poison(err)
 			return
 		}
 		s.mu.Lock()
-		if (s.mu.full == nil) != (err == nil) {
-			s.mu.full = err
+		if s.mu.full != nil || err != nil {
+			s.mu.full, s.mu.fullTry = err, try
 			s.wakeLocked()
 		}
 		s.mu.Unlock()

@@ -58,7 +58,8 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	s, err := openLocked(&opts, dir)
 	if errors.Is(err, errPebbleDead) {
-		return nil, err // it may still be at its files: the lock stays, as after Close
+		keepLock(lock) // it may still be at its files, as after Close
+		return nil, err
 	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())

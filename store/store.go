@@ -51,7 +51,9 @@ type Store struct {
 		// a Flush waits for may have happened.
 		changed chan struct{}
 		// full is why the maintainer cannot flush at present; nil if it can.
-		full error
+		// fullTry is the one of its tries that has found so.
+		full           error
+		tries, fullTry uint64
 		// frozenChanged are the rows as the frozen memtable's log file left
 		// them.
 		frozenChanged *registry
@@ -202,11 +204,15 @@ func (s *Store) flushAll(ctx context.Context, emptyToo bool) error {
 	}
 	s.mu.flushTo = max(s.mu.flushTo, file)
 	s.mu.emptyToo = s.mu.emptyToo || emptyToo
+	tries := s.mu.tries
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()
 		st, changed := s.current.Load(), s.mu.changed
 		done, full := s.mu.registry.flushed >= file, s.mu.full
+		if s.mu.fullTry <= tries {
+			full = nil // as it was before this call
+		}
 		if !done && st.frozen == nil && st.active.file > file {
 			done = true // it had nothing to flush
 		}
@@ -281,10 +287,16 @@ func (s *Store) close() error {
 	}
 	if s.events.dead.Load() {
 		// Pebble is not closed and cannot be any more, and its tables must not
-		// be opened by this process again: the lock stays until it ends.
-		return errors.Join(append(errs, s.Err())...)
+		// be opened by this process again.
+		keepLock(s.lock)
+	} else {
+		errs = append(errs, s.lock.Close())
 	}
-	return errors.Join(append(errs, s.lock.Close())...)
+	err := errors.Join(errs...)
+	if !errors.Is(err, ErrPoisoned) {
+		err = errors.Join(err, s.Err())
+	}
+	return err
 }
 
 // release unmaps memory. No view is held any more. In an Open that failed

@@ -274,6 +274,7 @@ func TestOptionsValidate(t *testing.T) {
 		"read-only creation":  {ReadOnly: true, MustCreate: true},
 		"hash":                {Hash: HashXXH64 + 1},
 		"key profile":         {KeyProfile: strings.Repeat("p", maxKeyProfileBytes+1)},
+		"zero in profile":     {KeyProfile: "p\x00"},
 		"durability":          {Durability: NoSync + 1},
 		"sync interval":       {SyncInterval: -time.Second},
 		"negative URLs":       {ExpectedURLs: -1},

@@ -189,6 +189,9 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 		return nil, ErrClosed
 	}
 	defer slot.leave()
+	if s.events.dead.Load() {
+		return nil, s.Err() // Pebble may only be asked for single keys
+	}
 	r := &Report{Deep: o.Deep, URLs: s.Stats().URLs}
 	if _, err := readIdentity(s.opts.seams.FS, s.opts.seams.FS.PathJoin(s.dir, identityName)); err != nil {
 		r.add(identityName, doesNotOpen, err)

@@ -24,7 +24,7 @@ import (
 // filterCommand is a filter of its own process on the store dir.
 func filterCommand(t *testing.T, dir string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "dedupstore", append([]string{"filter", "--store", dir}, args...)...)
+	cmd := exec.CommandContext(t.Context(), "dedupstore", append([]string{"filter", "--store", dir, "--memory", "8MiB"}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	return cmd, &stderr
@@ -162,15 +162,15 @@ func TestFilterKilled(t *testing.T) {
 	}
 	t.Logf("replay: KILL_SEED=%d go test -run TestFilterKilled ./cmd/dedupstore", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	data := manyLines(60_000)
+	lines, rounds := 60_000, 12
+	if testing.Short() {
+		lines, rounds = 20_000, 2
+	}
+	data := manyLines(lines)
 	want := distinct(data)
 	start := time.Now()
 	filterAll(t, filepath.Join(t.TempDir(), "s"), data)
 	takes := time.Since(start)
-	rounds := 12
-	if testing.Short() {
-		rounds = 3
-	}
 	for round := range rounds {
 		dir := filepath.Join(t.TempDir(), "s")
 		printed, kills := "", 0
@@ -255,7 +255,7 @@ func wantInOrder(t *testing.T, got string, want []string) {
 func TestFilterOutputFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer full.Close()
 	dir := filepath.Join(t.TempDir(), "s")
