@@ -27,7 +27,6 @@ type base struct {
 	first uint64   // number of the lowest log file
 	logs  []string // the paths of three log files from there on
 	names []string // keys in Pebble
-	word  func(string) uint64
 }
 
 const (

@@ -86,11 +86,10 @@ type crashWorld struct {
 }
 
 type crashKeyState struct {
-	submitted bool
-	answered  bool
-	durable   bool    // answered before a Sync or Flush that has returned
-	lsn       wal.LSN // at or above its record's, as of its first answer
-	news      int
+	answered bool
+	durable  bool    // answered before a Sync or Flush that has returned
+	lsn      wal.LSN // at or above its record's, as of its first answer
+	news     int
 }
 
 type crashImage struct {
