@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -281,9 +280,9 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// isLog reports whether the operation's path is that of a log file, or was
-// when the file was made.
-func isLog(op errorfs.Op) bool { return strings.Contains(filepath.Base(op.Path), ".log") }
+// isLog reports whether the operation is one on a log file. The file may have
+// been opened under another name than it has by now.
+func isLog(op errorfs.Op) bool { return filepath.Base(filepath.Dir(op.Path)) == logDir }
 
 func isWrite(op errorfs.Op) bool { return op.Kind == errorfs.OpFileWrite }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
@@ -417,56 +416,6 @@ func TestFlushMakesRoom(t *testing.T) {
 			n++
 		}
 	}))
-}
-
-// TestDamagedTable flips a bit in each table: Add and Has return the error,
-// and nobody's goroutine ends.
-func TestDamagedTable(t *testing.T) {
-	w := inMemory(t)
-	s := w.open()
-	s.add(New, keys(0, 2000)...)
-	s.close()
-	dir := w.mem.PathJoin(w.dir, pebbleDir)
-	names, err := w.mem.List(dir)
-	must(t, err)
-	for _, name := range names {
-		if filepath.Ext(name) != ".sst" {
-			continue
-		}
-		b, err := w.mem.UnsafeGetFileDataBuffer(w.mem.PathJoin(dir, name))
-		must(t, err)
-		if len(b) > 10_000 {
-			for i := 100; i < 8000; i += 500 {
-				b[i] ^= 1
-			}
-		}
-	}
-	opened, err := Open(w.dir, w.options())
-	must(t, err)
-	failed := 0
-	for i := range 100 {
-		has, err := opened.Has(t.Context(), key(i))
-		added, aerr := opened.Add(t.Context(), key(i))
-		switch {
-		case err != nil:
-			failed++
-			is(t, "Has", err, ErrCorrupt)
-			is(t, "Add", aerr, ErrCorrupt)
-		case !has || added:
-			t.Fatalf("%s: got %v, %v", key(i), has, added)
-		}
-	}
-	if failed == 0 {
-		t.Error("no table was damaged where it counts")
-	}
-	t.Logf("%d of 100 keys could not be looked up", failed)
-	if err := opened.Err(); err != nil {
-		t.Errorf("a read error poisons: %v", err)
-	}
-	if _, err := opened.Add(t.Context(), "new"); err != nil && !errors.Is(err, ErrCorrupt) && !pebble.IsCorruptionError(err) {
-		t.Errorf("Add of a new key: %v", err)
-	}
-	_ = opened.Close()
 }
 
 // TestDiskFullForCompactions leaves no room for what Pebble merges, so that a

@@ -32,14 +32,15 @@ type found struct {
 // nothing, and opens Pebble read-only.
 func (s *Store) examine() (*found, error) {
 	f := &found{}
-	if err := s.examineLog(f); err != nil {
-		return nil, err
+	var err error
+	if f.chain, err = wal.Read(s.opts.seams.FS, s.logDir(), s.identity.id); err != nil {
+		return nil, wrapLog(err)
 	}
 	db, _, err := s.openPebble(true)
 	if err != nil {
 		return nil, err
 	}
-	f.registry, err = loadRegistry(db, s.opts.seams.FS.PathJoin(s.dir, pebbleDir))
+	f.registry, err = s.loadRegistry(db)
 	if err = errors.Join(err, wrapPebble(db.Close())); err != nil {
 		return nil, err
 	}
@@ -49,31 +50,46 @@ func (s *Store) examine() (*found, error) {
 		return nil, s.wrapFilter(path, err)
 	}
 	f.noteBitmap(path, h)
-	return f, s.compare(f)
+	bad := s.examineRecords(f)
+	if err := s.compare(f); err != nil {
+		return nil, err
+	}
+	return f, bad
 }
 
-// examineLog reads the log and the numbers of the ingests on record in it.
-func (s *Store) examineLog(f *found) (err error) {
-	if f.chain, err = wal.Read(s.opts.seams.FS, s.logDir(), s.identity.id); err != nil {
-		return wrapLog(err)
-	}
-	for i := range f.chain.Files {
-		err := f.chain.Replay(i, func(r wal.Record) error {
-			if r.Kind != recordIngest {
-				return nil
+// examineRecords notes the numbers of the ingests on record in the log, and
+// tries whether the records above the flushed file can be replayed: one that
+// cannot must be found before the first file is flushed and let go.
+func (s *Store) examineRecords(f *found) error {
+	r := f.registry.clone()
+	var bad error
+	for i, file := range f.chain.Files {
+		m := &memtable{file: file.File} // without slots: takes no words
+		err := f.chain.Replay(i, func(rec wal.Record) error {
+			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
+				f.note(rec.Path, number)
 			}
-			number, _, _, err := decodeIngest(r.Payload)
-			if err != nil {
-				return &CorruptError{Path: r.Path, Offset: r.Offset, LSN: uint64(r.LSN), Reason: "bad record", Err: err}
+			if file.File > f.registry.flushed && bad == nil {
+				bad = badRecord(rec, r.replay(m, rec))
 			}
-			f.note(r.Path, number)
 			return nil
 		})
 		if err != nil {
 			return wrapLog(err)
 		}
 	}
-	return nil
+	return bad
+}
+
+// badRecord gives an error of a record's replay the place.
+func badRecord(rec wal.Record, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrVersion):
+		return fmt.Errorf("store: %s at offset %d: %w", rec.Path, rec.Offset, err)
+	}
+	return &CorruptError{Path: rec.Path, Offset: rec.Offset, LSN: uint64(rec.LSN), Reason: "bad record", Err: err}
 }
 
 // note takes a number that a file knows of.
@@ -97,6 +113,12 @@ func (s *Store) compare(f *found) error {
 			Path: s.manifestPath(), Offset: -1,
 			Reason: fmt.Sprintf("it names ingest %d as the last one, and %s ingest %d",
 				f.registry.ingest, f.ingestFrom, f.ingest),
+		}
+	}
+	if len(f.chain.Files) == 0 {
+		return &CorruptError{
+			Path: s.logDir(), Offset: -1,
+			Reason: fmt.Sprintf("log file %d is missing; there is none", f.registry.flushed+1),
 		}
 	}
 	first, last := f.chain.Files[0].File, f.chain.Files[len(f.chain.Files)-1].File
@@ -134,17 +156,25 @@ func (s *Store) recoverAll() error {
 	if err := s.openBitmap(); err != nil {
 		return err
 	}
-	if s.db, s.pebble, err = s.openPebble(s.opts.ReadOnly); err != nil {
+	full, err := s.openSet()
+	if err != nil {
 		return err
 	}
 	s.noteTorn(f.chain)
-	if s.opts.ReadOnly {
+	if !s.opts.ReadOnly && full == nil {
+		err = s.recoverWriting(f)
+		if errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrPoisoned) {
+			full = err
+		}
+	}
+	switch {
+	case s.opts.ReadOnly:
 		s.refuse = ErrReadOnly
 		err = s.serveReplayed(f)
-	} else if err = s.recoverWriting(f); errors.Is(err, ErrDiskFull) {
+	case full != nil:
 		// What was answered is served, and nothing is taken, until a reopen
 		// finds space.
-		s.refuse = fmt.Errorf("%w; reopen when there is space", err)
+		s.refuse = fmt.Errorf("%w; reopen when there is space", full)
 		err = s.serveReplayed(f)
 	}
 	s.recovery.Time = since(start)
@@ -152,6 +182,24 @@ func (s *Store) recoverAll() error {
 	s.opts.Logger.Debug("store: recovered", "dir", s.dir, "clean", s.recovery.Clean,
 		"words", s.recovery.Words, "time", s.recovery.Time)
 	return err
+}
+
+// openSet opens Pebble: for writing, or read-only if the store is, or if the
+// disk is full, which is not an error. Opening it for writing takes some space
+// for its MANIFEST, without which it cannot go on.
+func (s *Store) openSet() (full, err error) {
+	if !s.opts.ReadOnly {
+		full = checkSpace(s.opts.seams.FS, s.dir, spareBytes)
+		if full != nil && !errors.Is(full, ErrDiskFull) {
+			return nil, full
+		}
+	}
+	s.db, s.pebble, err = s.openPebble(s.opts.ReadOnly || full != nil)
+	if errors.Is(err, ErrDiskFull) && full == nil {
+		full = err
+		s.db, s.pebble, err = s.openPebble(true)
+	}
+	return full, err
 }
 
 func (s *Store) openBitmap() error {
@@ -186,10 +234,11 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.createLog(f.chain); err != nil {
 		return err
 	}
-	s.maintainer.oldestLog = f.chain.Files[0].File
+	s.maintainer.oldestLog.Store(f.chain.Files[0].File)
 	s.maintainer.tornLogs = make(map[uint64]bool)
 	for _, file := range f.chain.Files {
-		s.maintainer.tornLogs[file.File] = file.Dropped > 0
+		// The number of one that is gone already may be the new file's.
+		s.maintainer.tornLogs[file.File] = file.Dropped > 0 && !file.Discard && !file.Prepared
 	}
 	for i, file := range f.chain.Files {
 		if file.File > s.mu.registry.flushed && !file.Prepared && !file.Discard {
@@ -307,6 +356,8 @@ func scanSegment(db pebble.Reader, id segmentID, fn func([]word) error) error {
 func (s *Store) createLog(c *wal.Chain) error {
 	o := wal.Options{StoreID: s.identity.id, OnPoison: s.poison}
 	if s.opts.Durability != NoSync {
+		// At level Sync it is for the mark that an idle log puts behind the
+		// last record: without it damage to that one passes for a torn tail.
 		o.SyncInterval = s.opts.SyncInterval
 	}
 	log, err := wal.Create(s.opts.seams.FS, s.logDir(), c.Next(logMeta(stampClock())), o)
@@ -360,13 +411,7 @@ func (s *Store) replay(c *wal.Chain, i int) (*memtable, *registry, error) {
 	err = c.Replay(i, func(rec wal.Record) error {
 		s.recovery.Records++
 		m.cover(rec.LSN)
-		if err := r.replay(m, rec); err != nil {
-			if errors.Is(err, ErrVersion) {
-				return fmt.Errorf("store: %s at offset %d: %w", rec.Path, rec.Offset, err)
-			}
-			return &CorruptError{Path: rec.Path, Offset: rec.Offset, LSN: uint64(rec.LSN), Reason: "bad record", Err: err}
-		}
-		return nil
+		return badRecord(rec, r.replay(m, rec))
 	})
 	if err != nil {
 		return nil, nil, errors.Join(wrapLog(err), m.free())
@@ -431,6 +476,9 @@ func (r *registry) replayAdds(m *memtable, payload []byte) error {
 	}
 	m.segment = a.segment
 	r.setSegment(a.segment, row)
+	if m.slots == nil {
+		return nil
+	}
 	for i := range a.len() {
 		w := a.word(i)
 		slot, found := m.find(w)
@@ -531,6 +579,9 @@ func (s *Store) wrapFilter(path string, err error) error {
 	}
 	if errors.Is(err, mmapfilter.ErrVersion) {
 		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	if isSystem(err) {
+		return fmt.Errorf("store: open the bitmap: %w", err)
 	}
 	return &CorruptError{Path: path, Offset: -1, Reason: "the bitmap does not open", Err: err}
 }

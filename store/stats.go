@@ -222,9 +222,7 @@ func (s *Store) Stats() Stats {
 	x.Memory.Cache = s.cache.bytes()
 	s.logStats(&x)
 	if view, slot := s.enter(); view != nil {
-		if !s.events.dead.Load() { // a dead Pebble may hold its own lock
-			s.pebbleStats(&x)
-		}
+		s.pebbleStats(&x)
 		s.bitmapStats(&x, view, inPebble)
 		slot.leave()
 	}
@@ -282,7 +280,10 @@ func (s *Store) logStats(x *Stats) {
 }
 
 func (s *Store) pebbleStats(x *Stats) {
-	m := s.db.Metrics()
+	m := s.metrics()
+	if m == nil {
+		return
+	}
 	total := m.Total()
 	x.Disk.Pebble = int64(m.DiskSpaceUsage())
 	x.Memory.BlockCache = m.BlockCache.Size

@@ -76,7 +76,7 @@ type Store struct {
 		// bitsUnsynced is the number of words whose bits were set since the
 		// bitmap was last synced.
 		bitsUnsynced int64
-		oldestLog    uint64 // the oldest log file on disk
+		oldestLog    atomic.Uint64 // the oldest log file on disk
 		// tornLogs are those of the files found at open that have a torn tail.
 		tornLogs map[uint64]bool
 	}
@@ -262,7 +262,7 @@ func (s *Store) close() error {
 
 	if s.refuse == nil {
 		if s.Err() == nil {
-			errs = append(errs, s.flushAll(context.Background(), s.hasOldLogs()))
+			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog.Load() < s.current.Load().active.file))
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
@@ -282,12 +282,15 @@ func (s *Store) close() error {
 		errs = append(errs, s.logError(s.log.Close()))
 	}
 	errs = append(errs, s.release())
+	if !s.events.dead.Load() {
+		errs = append(errs, wrapPebble(s.events.apart(s.db.Close)))
+	}
 	if s.events.dead.Load() {
-		// Pebble cannot be closed any more, and its tables must not be
-		// opened by this process again.
+		// Pebble is not closed and cannot be any more, and its tables must not
+		// be opened by this process again.
 		keepLock(s.lock)
 	} else {
-		errs = append(errs, wrapPebble(s.db.Close()), s.lock.Close())
+		errs = append(errs, s.lock.Close())
 	}
 	err := errors.Join(errs...)
 	if !errors.Is(err, ErrPoisoned) {
@@ -296,15 +299,8 @@ func (s *Store) close() error {
 	return err
 }
 
-// hasOldLogs reports whether there are log files that hold nothing any more.
-func (s *Store) hasOldLogs() bool {
-	s.maintainer.mu.Lock()
-	defer s.maintainer.mu.Unlock()
-	return s.maintainer.oldestLog < s.current.Load().active.file
-}
-
-// release unmaps memory. No view is held any more. An Open that failed may
-// have come to the bitmap and not to the cache.
+// release unmaps memory. No view is held any more. In an Open that failed
+// there may be little of it.
 func (s *Store) release() error {
 	st := s.current.Load()
 	errs := []error{st.bitmap.Close()}
