@@ -32,6 +32,7 @@ const (
 	// a failed write of its MANIFEST.
 	spareBytes = 2 << 20
 	l0Wait     = 2 * time.Millisecond
+	l0Idle     = 100 // waits in which nothing is merged, and should be
 	// tableWordBytes is a little more than a word takes in a table.
 	tableWordBytes = 10
 )
@@ -315,11 +316,18 @@ func (r *registry) rows(fn func(key, value []byte) error) error {
 
 // waitForL0 waits until Pebble has merged enough: it does not slow an ingest
 // down by itself.
+//
+// A merge that failed keeps Pebble from trying again for half a minute, and
+// then nothing would make it look. So it is asked to where it stands idle, and
+// what keeps it from merging, a full disk for one, comes out as the error.
 func (s *Store) waitForL0() error {
-	for {
+	for idle := 0; ; {
 		m := s.metrics()
 		if m == nil || m.Levels[0].Sublevels < maxL0Sublevels {
 			return s.Err()
+		}
+		if idle++; m.Compact.NumInProgress > 0 {
+			idle = 0
 		}
 		select {
 		case <-time.After(l0Wait):
@@ -328,6 +336,17 @@ func (s *Store) waitForL0() error {
 		if err := s.Err(); err != nil {
 			return err
 		}
+		if idle < l0Idle {
+			continue
+		}
+		err := s.events.apart(func() error {
+			end := appendWordKey(nil, ^segmentID(0), 0)
+			return s.db.Compact(context.Background(), []byte{0}, end, false)
+		})
+		if err != nil {
+			return wrapPebble(err)
+		}
+		idle = 0
 	}
 }
 

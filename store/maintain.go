@@ -84,7 +84,7 @@ func (s *Store) step() (bool, error) {
 	wanted := s.mu.flushTo >= st.active.file && (words > 0 || s.mu.emptyToo)
 	prepared := s.log.Prepared()
 	low := words > s.memtableLimit/2 || st.active.filled
-	if wanted && prepared && st.frozen == nil {
+	if wanted && prepared && st.frozen == nil && s.mu.spare != nil {
 		s.mu.emptyToo = false
 		s.freezeLocked()
 		s.mu.Unlock()

@@ -417,3 +417,41 @@ func TestFlushMakesRoom(t *testing.T) {
 		}
 	}))
 }
+
+// TestDiskFullForCompactions leaves no room for what Pebble merges, so that a
+// flush has to wait without end: adds say ErrDiskFull, and so does Close.
+func TestDiskFullForCompactions(t *testing.T) {
+	w := inMemory(t)
+	w.memtableWords = 100
+	var full atomic.Bool
+	w.fault = func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpCreate && filepath.Base(filepath.Dir(op.Path)) == pebbleDir && filepath.Ext(op.Path) == ".sst" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	s := w.open()
+	full.Store(true)
+	var err error
+	n := 0
+	within(t, "adds", start(func() {
+		for ; n < 10_000 && err == nil; n++ {
+			_, err = s.Add(context.Background(), key(n))
+		}
+	}))
+	n--
+	is(t, "Add", err, ErrDiskFull)
+	s.has(Seen, keys(0, n)...)
+	s.has(New, key(n))
+	within(t, "Flush", start(func() { is(t, "Flush", s.Flush(context.Background()), ErrDiskFull) }))
+	if err := s.Err(); err != nil {
+		t.Errorf("a full disk poisons: %v", err)
+	}
+	full.Store(false)
+	eventually(t, "an Add", func() bool {
+		added, err := s.Add(context.Background(), key(n))
+		return added && err == nil
+	})
+	s.add(New, keys(n+1, n+1000)...)
+	s.urls(n + 1000)
+}
