@@ -448,10 +448,7 @@ func TestDiskFullForCompactions(t *testing.T) {
 		t.Errorf("a full disk poisons: %v", err)
 	}
 	full.Store(false)
-	eventually(t, "an Add", func() bool {
-		added, err := s.Add(context.Background(), key(n))
-		return added && err == nil
-	})
-	s.add(New, keys(n+1, n+1000)...)
+	eventually(t, "a flush", func() bool { return s.Flush(context.Background()) == nil })
+	s.add(New, keys(n, n+1000)...)
 	s.urls(n + 1000)
 }
