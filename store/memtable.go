@@ -64,6 +64,8 @@ func memtableWords(bytes int64) int {
 	return max(int(bytes/8-slackSlots)*maxLoadPercent/100, 64)
 }
 
+func (m *memtable) bytes() int64 { return int64(len(m.slots)) * 8 }
+
 // touch loads the home slot of a word, so that the cache misses of a batch
 // overlap. It returns what it loaded for the caller to use.
 func (m *memtable) touch(w word) uint64 {

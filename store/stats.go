@@ -198,9 +198,14 @@ func (s *Store) Stats() Stats {
 	segments := s.segmentStatsLocked()
 	st := s.current.Load()
 	active := st.active.count.Load()
-	frozen := int64(0)
+	var frozen, memtables int64
 	if st.frozen != nil {
 		frozen = st.frozen.count.Load()
+	}
+	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare} {
+		if m != nil {
+			memtables += m.bytes()
+		}
 	}
 	s.mu.Unlock()
 
@@ -218,7 +223,7 @@ func (s *Store) Stats() Stats {
 	}
 	s.counterStats(&x)
 	x.Flush.IngestNumber = row.ingest
-	x.Memory.Memtables = int64(s.memtableLimit) * 8 * 100 / maxLoadPercent * 2
+	x.Memory.Memtables = memtables
 	x.Memory.Cache = s.cache.bytes()
 	s.logStats(&x)
 	if view, slot := s.enter(); view != nil {
