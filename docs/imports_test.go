@@ -65,8 +65,8 @@ func TestWrongImport(t *testing.T) {
 		{"dedupstore/cmd/dedupstore", "dedupstore/store", false},
 		{"dedupstore/cmd/dedupstore", pebble, true},
 		{"dedupstore/cmd/dedupstore", "dedupstore/fuzz", true},
-		{"dedupstore/store", "dedupstore/fuzz/crashfs", true},
-		{"dedupstore/fuzz/crashfs", pebble + "/vfs", false},
+		{"dedupstore/store", "dedupstore/internal/crashfs", true},
+		{"dedupstore/internal/crashfs", pebble + "/vfs", false},
 		{"dedupstore/cmd/dedupstore", "dedupstore/internal/seam", true},
 	} {
 		if got := wrongImport(c.of, c.path); (got != "") != c.wrong {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"dedupstore/fuzz/crashfs"
+	"dedupstore/internal/crashfs"
 	"dedupstore/store"
 )
 

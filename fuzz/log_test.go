@@ -16,7 +16,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"dedupstore/fuzz/crashfs"
+	"dedupstore/internal/crashfs"
 	"dedupstore/store"
 )
 

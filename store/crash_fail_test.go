@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"dedupstore/fuzz/crashfs"
+	"dedupstore/internal/crashfs"
 )
 
 // Calls of the file system fail: once, or from then on. The store says so with

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"dedupstore/fuzz/crashfs"
+	"dedupstore/internal/crashfs"
 	"dedupstore/wal"
 )
 

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"dedupstore/fuzz/crashfs"
+	"dedupstore/internal/crashfs"
 )
 
 // Files are cut, flipped, emptied and deleted under a store that nobody has

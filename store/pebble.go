@@ -260,3 +260,33 @@ func wrapPebble(err error) error {
 	}
 	return fmt.Errorf("store: pebble: %w", err)
 }
+
+// scanSegment calls fn with a segment's words in ascending order, in parts. fn
+// may keep nothing.
+func scanSegment(db pebble.Reader, id segmentID, fn func([]word) error) error {
+	it, err := db.NewIter(&pebble.IterOptions{
+		LowerBound: appendWordKey(nil, id, 0),
+		UpperBound: appendWordKey(nil, id+1, 0),
+	})
+	if err != nil {
+		return wrapPebble(err)
+	}
+	words := make([]word, 0, sortedPart)
+	for it.First(); it.Valid(); it.Next() {
+		_, w, ok := decodeWordKey(it.Key())
+		if !ok {
+			err = &CorruptError{Path: pebbleDir, Offset: -1, Reason: fmt.Sprintf("key %x is no word's", it.Key())}
+			break
+		}
+		if words = append(words, w); len(words) == cap(words) {
+			if err = fn(words); err != nil {
+				break
+			}
+			words = words[:0]
+		}
+	}
+	if err == nil && len(words) > 0 && it.Error() == nil {
+		err = fn(words)
+	}
+	return errors.Join(err, wrapPebble(it.Close()))
+}
