@@ -60,6 +60,7 @@ func (s *Store) flushFrozen(m *memtable) error {
 	s.mu.Lock()
 	s.mu.registry.apply(changed)
 	s.mu.logCut = s.mu.nextCut
+	s.mu.full = nil // it can flush
 	record := s.logIngestLocked()
 	s.publishLocked(func(st *state) {
 		st.frozen, st.segments = nil, s.mu.registry.newestFirst()

@@ -160,9 +160,9 @@ func TestMemtableReuse(t *testing.T) {
 // the bytes it was to take.
 func TestMemtableWords(t *testing.T) {
 	for _, bytes := range []int64{64 << 10, 256 << 10, 1 << 20, 64 << 20} {
-		m := mustMemtable(t, memtableWords(bytes))
-		if m.bytes() > bytes || m.bytes() < bytes*9/10 {
-			t.Errorf("%d bytes become a table of %d", bytes, m.bytes())
+		got := int64(len(mustMemtable(t, memtableWords(bytes)).slots)) * 8
+		if got > bytes || got < bytes*9/10 {
+			t.Errorf("%d bytes become a table of %d", bytes, got)
 		}
 	}
 }

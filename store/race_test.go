@@ -30,7 +30,7 @@ func TestManyAdders(t *testing.T) {
 	for run := range *adderRuns {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			w := onDisk(t)
-			w.o = Options{ExpectedURLs: int64(*adderKeys), MemoryBytes: 8 << 20}
+			w.o = Options{ExpectedURLs: int64(*adderKeys), MemoryBytes: 32 << 20} // a cache for most of them
 			w.memtableWords = max(*adderKeys/100, 1000)
 			w.spanWords = int64(*adderKeys) / 3 // several segments
 			s := w.open()
