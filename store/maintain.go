@@ -16,6 +16,10 @@ import (
 // write to a full disk.
 const diskFullRetry = time.Second
 
+// retiredWait is how long it waits before it looks again whether a bitmap that
+// was let go can be unmapped.
+const retiredWait = 10 * time.Millisecond
+
 // kick tells the maintainer that there may be something to do.
 func (s *Store) kick() {
 	select {
@@ -49,8 +53,8 @@ func (s *Store) maintain() {
 			s.wakeLocked()
 		}
 		s.mu.Unlock()
-		if err != nil {
-			retry.Reset(diskFullRetry)
+		if wait := s.comeAgain(err); wait > 0 {
+			retry.Reset(wait)
 		}
 	}
 }
@@ -62,11 +66,31 @@ func (s *Store) work() error {
 		if more, err := s.step(); err != nil || !more {
 			return err
 		}
+		select {
+		case <-s.maintainer.stop:
+			return nil
+		default:
+		}
 	}
 }
 
-// step makes the next log file, flushes the frozen memtable, or freezes the
-// active one if somebody asks for it. It reports whether it did.
+// comeAgain is how long to wait before looking again without being asked; 0
+// is for ever.
+func (s *Store) comeAgain(err error) time.Duration {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock()
+	switch {
+	case err != nil:
+		return diskFullRetry
+	case len(s.maintainer.retired) > 0:
+		return retiredWait
+	}
+	return max(0, time.Until(s.maintainer.noBuildBefore))
+}
+
+// step does one thing: it makes the next log file, flushes the frozen memtable,
+// freezes the active one if somebody asks for it, or goes on with a build. It
+// reports whether there was something to do.
 func (s *Store) step() (bool, error) {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock() // also when Pebble ends the goroutine
@@ -75,7 +99,13 @@ func (s *Store) step() (bool, error) {
 	words := int(st.active.count.Load())
 	wanted := s.mu.flushTo >= st.active.file && (words > 0 || s.mu.emptyToo)
 	s.mu.Unlock()
+	capacity, wantsBuild := s.wantsBuild()
+	b := s.maintainer.build
 	switch {
+	case wantsBuild:
+		return true, s.beginBuild(capacity)
+	case b != nil && isShort(s.words()):
+		return true, s.stepBuild(b)
 	case (wanted || words > s.memtableLimit/2) && !s.log.Prepared():
 		return true, s.prepareLog()
 	case st.frozen != nil:
@@ -87,7 +117,10 @@ func (s *Store) step() (bool, error) {
 		s.mu.Unlock()
 		return true, nil
 	}
-	return false, nil
+	if b != nil {
+		return true, s.stepBuild(b)
+	}
+	return false, s.unmapRetired()
 }
 
 // prepareLog makes the next log file, outside of the lock.

@@ -26,6 +26,9 @@ type found struct {
 	// ingest is the highest number that log and bitmap know of.
 	ingest     uint64
 	ingestFrom string // the file that says so
+	// generation is the bitmap's of the last build on record in the log, 0 if
+	// none is; the registry may not know of it yet.
+	generation uint64
 }
 
 // examine reads what recovery needs to know and compares it. It writes
@@ -43,6 +46,7 @@ func (s *Store) examine() (*found, error) {
 	if err = errors.Join(err, wrapPebble(db.Close())); err != nil {
 		return nil, err
 	}
+	f.registry.bitmapGeneration = max(f.registry.bitmapGeneration, f.generation)
 	path := s.bitmapPath(f.registry)
 	h, _, err := mmapfilter.ReadHeader(s.opts.seams.Device, path)
 	if err != nil {
@@ -58,16 +62,17 @@ func (s *Store) examineLog(f *found) (err error) {
 		return wrapLog(err)
 	}
 	for i := range f.chain.Files {
-		err := f.chain.Replay(i, func(r wal.Record) error {
-			if r.Kind != recordIngest {
-				return nil
+		err := f.chain.Replay(i, func(r wal.Record) (err error) {
+			switch r.Kind {
+			case recordIngest:
+				var number uint64
+				if number, _, _, err = decodeIngest(r.Payload); err == nil {
+					f.note(r.Path, number)
+				}
+			case recordBitmap:
+				f.generation, err = decodeBitmap(r.Payload)
 			}
-			number, _, _, err := decodeIngest(r.Payload)
-			if err != nil {
-				return &CorruptError{Path: r.Path, Offset: r.Offset, LSN: uint64(r.LSN), Reason: "bad record", Err: err}
-			}
-			f.note(r.Path, number)
-			return nil
+			return recordError(r, err)
 		})
 		if err != nil {
 			return wrapLog(err)
@@ -109,8 +114,10 @@ func (s *Store) compare(f *found) error {
 	return nil
 }
 
-func (s *Store) bitmapPath(r *registry) string {
-	return s.opts.seams.FS.PathJoin(s.dir, bitmapName(r.bitmapGeneration))
+func (s *Store) bitmapPath(r *registry) string { return s.bitmapPathOf(r.bitmapGeneration) }
+
+func (s *Store) bitmapPathOf(generation uint64) string {
+	return s.opts.seams.FS.PathJoin(s.dir, bitmapName(generation))
 }
 
 // manifestPath is the file that Pebble's state is in.
@@ -176,6 +183,9 @@ func (s *Store) noteTorn(c *wal.Chain) {
 // ErrDiskFull has left everything for another try.
 func (s *Store) recoverWriting(f *found) error {
 	if err := s.removeLeftovers(f.chain); err != nil {
+		return err
+	}
+	if err := s.removeOtherBitmaps(); err != nil {
 		return err
 	}
 	if !planted.NoBitsAtOpen {
@@ -360,13 +370,7 @@ func (s *Store) replay(c *wal.Chain, i int) (*memtable, *registry, error) {
 	err = c.Replay(i, func(rec wal.Record) error {
 		s.recovery.Records++
 		m.cover(rec.LSN)
-		if err := r.replay(m, rec); err != nil {
-			if errors.Is(err, ErrVersion) {
-				return fmt.Errorf("store: %s at offset %d: %w", rec.Path, rec.Offset, err)
-			}
-			return &CorruptError{Path: rec.Path, Offset: rec.Offset, LSN: uint64(rec.LSN), Reason: "bad record", Err: err}
-		}
-		return nil
+		return recordError(rec, r.replay(m, rec))
 	})
 	if err != nil {
 		return nil, nil, errors.Join(wrapLog(err), m.free())
@@ -374,6 +378,17 @@ func (s *Store) replay(c *wal.Chain, i int) (*memtable, *registry, error) {
 	s.recovery.LogFiles++
 	s.recovery.Words += m.count.Load()
 	return m, r.takeChanged(), nil
+}
+
+// recordError gives what is wrong with a record its place.
+func recordError(r wal.Record, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, ErrVersion) {
+		return fmt.Errorf("store: %s at offset %d: %w", r.Path, r.Offset, err)
+	}
+	return &CorruptError{Path: r.Path, Offset: r.Offset, LSN: uint64(r.LSN), Reason: "bad record", Err: err}
 }
 
 // replay applies one record.
@@ -408,6 +423,10 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		r.setSegment(id, row)
 	case recordIngest:
 		_, _, _, err := decodeIngest(rec.Payload)
+		return err
+	case recordBitmap:
+		generation, err := decodeBitmap(rec.Payload)
+		r.bitmapGeneration = max(r.bitmapGeneration, generation)
 		return err
 	default:
 		return fmt.Errorf("%w: kind of record %d", ErrVersion, rec.Kind)

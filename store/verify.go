@@ -120,6 +120,7 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
 		return nil
 	}
+	f.registry.bitmapGeneration = max(f.registry.bitmapGeneration, f.generation)
 	path := s.bitmapPath(f.registry)
 	bitmap, err := mmapfilter.Open(s.opts.seams.Device, path, s.identity.id, true)
 	if err != nil {
