@@ -16,7 +16,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"dedupstore/fuzz/crashfs"
+	"dedupstore/internal/crashfs"
 	"dedupstore/store"
 )
 
@@ -27,7 +27,6 @@ type base struct {
 	first uint64   // number of the lowest log file
 	logs  []string // the paths of three log files from there on
 	names []string // keys in Pebble
-	word  func(string) uint64
 }
 
 const (
@@ -114,7 +113,7 @@ func runLog(tb testing.TB, kind byte, files ...[]byte) {
 		tb.Fatalf("open of %d bytes of log allocated %d bytes", len(files[0])+len(files[1])+len(files[2]), n)
 	}
 	if err != nil {
-		typedError(tb, err)
+		typedError(tb, err, fixed)
 		if diff := crashfs.Diff(before, disk.Contents(dir), "LOCK"); diff != "" {
 			tb.Fatalf("open failed with %v, and %s", err, diff)
 		}
@@ -141,10 +140,15 @@ func runLog(tb testing.TB, kind byte, files ...[]byte) {
 	}
 }
 
-// typedError fails unless the error says which file is damaged, and how.
-func typedError(tb testing.TB, err error) {
+// typedError fails unless the error says which file is damaged, and how. A log
+// with good checksums is believed: if it knows of an ingest that Pebble does
+// not, the MANIFEST is the one that is damaged.
+func typedError(tb testing.TB, err error, fixed bool) {
 	tb.Helper()
 	if c, ok := errors.AsType[*store.CorruptError](err); ok {
+		if fixed && strings.HasPrefix(c.Path, dir+"/pebble/MANIFEST") && strings.Contains(c.Reason, dir+"/log/") {
+			return
+		}
 		missing := c.Offset < 0 && strings.Contains(c.Reason, "missing")
 		if !strings.HasPrefix(c.Path, dir+"/log") || c.Offset < 0 && !missing {
 			tb.Fatalf("the error does not name a log file and an offset: %v", err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"dedupstore/fuzz/crashfs"
+	"dedupstore/internal/crashfs"
 	"dedupstore/store"
 )
 
@@ -220,8 +220,9 @@ func (w *world) crashIn(step, percent, op int) {
 	w.op(op)
 	disk.SetHook(nil)
 	mu.Lock()
-	defer mu.Unlock()
-	if image == nil {
+	cut := image // a call that is still under way may be in the hook
+	mu.Unlock()
+	if cut == nil {
 		return
 	}
 	inFlight := make(map[int]bool)
@@ -230,7 +231,7 @@ func (w *world) crashIn(step, percent, op int) {
 			inFlight[i] = true
 		}
 	}
-	w.crash(image, percent, before, inFlight)
+	w.crash(cut, percent, before, inFlight)
 }
 
 // crash goes on with an image of the disk, and brings the model up to what is

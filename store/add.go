@@ -41,6 +41,7 @@ type part struct {
 	isNew   []bool  // inserted by this part
 	open    []int   // indexes of the words that the look did not find
 	rests   wal.LSN // highest record that the answers rest on
+	marked  wal.LSN // highest record of this part's own
 	fresh   int     // answers that are New
 	payload []byte  // of the log record
 	key     []byte  // of a Get
@@ -50,7 +51,7 @@ var parts = sync.Pool{New: func() any { return new(part) }}
 
 // load makes the words of the keys.
 func (p *part) load(s *Store, keys []string) {
-	p.words, p.isNew, p.fresh = p.words[:0], p.isNew[:0], 0
+	p.words, p.isNew, p.fresh, p.marked = p.words[:0], p.isNew[:0], 0, 0
 	for _, k := range keys {
 		p.words = append(p.words, s.word(k))
 		p.isNew = append(p.isNew, false)
@@ -125,10 +126,10 @@ func (s *Store) batch(ctx context.Context, keys []string, answers []Answer, add 
 		} else {
 			err = s.hasPart(p, answers[:n])
 		}
+		addIf(&s.counters.answeredNew, int64(p.fresh))
 		if err != nil {
 			return err
 		}
-		addIf(&s.counters.answeredNew, int64(p.fresh))
 		addIf(&s.counters.answeredSeen, int64(n-p.fresh))
 		keys, answers = keys[n:], answers[n:]
 	}
@@ -142,7 +143,7 @@ func (s *Store) hasPart(p *part, answers []Answer) error {
 		if err != nil {
 			return err
 		}
-		if same || planted.StaleView {
+		if same {
 			break
 		}
 	}
@@ -159,9 +160,35 @@ func (s *Store) hasPart(p *part, answers []Answer) error {
 	return nil
 }
 
-// addPart decides the keys of a part in one hold of the lock, after a look
-// that has answered for most of them outside of it.
+// addPart decides the keys of a part and answers for them.
 func (s *Store) addPart(ctx context.Context, p *part, answers []Answer) error {
+	err := s.mark(ctx, p)
+	rests := p.rests
+	if err != nil {
+		// What was marked all the same, in a memtable that was full before
+		// its time, is answered.
+		if rests = p.marked; rests == 0 {
+			return err
+		}
+	}
+	if werr := s.await(rests); werr != nil {
+		return werr
+	}
+	for i, isNew := range p.isNew {
+		switch {
+		case isNew:
+			answers[i] = New
+			p.fresh++
+		case err == nil:
+			answers[i] = Seen
+		}
+	}
+	return err
+}
+
+// mark decides the keys of a part in one hold of the lock, after a look that
+// has answered for most of them outside of it.
+func (s *Store) mark(ctx context.Context, p *part) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
@@ -170,31 +197,17 @@ func (s *Store) addPart(ctx context.Context, p *part, answers []Answer) error {
 		if err != nil {
 			return err
 		}
-		if !same && !planted.NoSecondLook {
+		if !same {
 			continue
 		}
 		if len(p.open) == 0 {
-			break
+			return nil
 		}
 		decided, err := s.decide(ctx, p, epoch)
-		if err != nil {
+		if err != nil || decided {
 			return err
 		}
-		if decided {
-			break
-		}
 	}
-	if err := s.await(p.rests); err != nil {
-		return err
-	}
-	for i, isNew := range p.isNew {
-		answers[i] = Seen
-		if isNew {
-			answers[i] = New
-			p.fresh++
-		}
-	}
-	return nil
 }
 
 // await returns when the answers' records have come as far as the durability
@@ -209,7 +222,8 @@ func (s *Store) await(lsn wal.LSN) error {
 		// Whoever inserted the word has not appended its record yet, and has
 		// the lock until it is.
 		s.mu.Lock()
-		s.mu.Unlock() //nolint:staticcheck // nothing to do inside
+		//lint:ignore SA2001 there is nothing to do inside
+		s.mu.Unlock()
 	}
 	if s.opts.Durability == Sync && !planted.AckBeforeSync {
 		return s.waitSynced(lsn)
@@ -249,7 +263,7 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 		case s.mu.closing:
 			s.mu.Unlock()
 			return false, ErrClosed
-		case st.epoch != epoch && !planted.NoSecondLook:
+		case st.epoch != epoch:
 			s.mu.Unlock()
 			return false, nil
 		case !s.hasRoom(st.active, need):
@@ -280,12 +294,12 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 	for _, i := range p.open {
 		w := p.words[i]
 		slot, found := m.find(w)
-		if found {
+		if found && !planted.NoSecondLook {
 			rests = max(rests, wal.LSN(m.lsn.Load()))
 			continue
 		}
 		if m.full(slot) {
-			all = false
+			m.filled, all = true, false
 			break
 		}
 		if len(p.payload) == 0 {
@@ -303,6 +317,7 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 	if len(p.payload) > 0 {
 		s.opts.seams.At("append")
 		rests = s.log.Append(recordAdds, p.payload)
+		p.marked = rests
 		m.count.Add(int64(len(p.payload)-addsHeaderBytes) / 8)
 		if planted.SegmentRecordLate && s.mu.registry.segments[m.segment].words == 0 {
 			s.logMadeLocked(m.segment)

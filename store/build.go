@@ -37,6 +37,14 @@ type build struct {
 // flush to do: some 40 ms of work.
 const buildPart = 1 << 20
 
+// buildWords is buildPart, or what a test wants it to be.
+func (s *Store) buildWords() int {
+	if n := s.opts.seams.BuildWords; n > 0 {
+		return n
+	}
+	return buildPart
+}
+
 // buildRetry is how long after a full disk stopped a build the next is begun.
 const buildRetry = 10 * time.Second
 
@@ -62,9 +70,18 @@ func (s *Store) wantsBuild() (capacity uint64, wants bool) {
 	return capacity, true
 }
 
-// isShort reports that a build over so many words in Pebble takes one step, so
-// that it is worth ending it before the next flush.
-func isShort(words uint64) bool { return words < buildPart }
+// stepToBuild does what of a build comes before a flush: its beginning, so that
+// the flush sets the bits in both, and all of it, if it takes one step. It
+// reports whether it did.
+func (s *Store) stepToBuild() (bool, error) {
+	if capacity, wants := s.wantsBuild(); wants {
+		return true, s.beginBuild(capacity)
+	}
+	if b := s.maintainer.build; b != nil && s.words() < uint64(s.buildWords()) {
+		return true, s.stepBuild(b)
+	}
+	return false, nil
+}
 
 // beginBuild makes the file. The maintainer is between flushes.
 func (s *Store) beginBuild(capacity uint64) error {
@@ -104,8 +121,8 @@ func (s *Store) stepBuild(b *build) error {
 		words = words[:0]
 		return err
 	}
-	scanned, valid := 0, it.First()
-	for ; valid && scanned < buildPart && err == nil; valid, scanned = it.Next(), scanned+1 {
+	scanned, valid, part := 0, it.First(), s.buildWords()
+	for ; valid && scanned < part && err == nil; valid, scanned = it.Next(), scanned+1 {
 		id, w, ok := decodeWordKey(it.Key())
 		if !ok {
 			err = &CorruptError{Path: pebbleDir, Offset: -1, Reason: fmt.Sprintf("key %x is no word's", it.Key())}
@@ -162,6 +179,7 @@ func (s *Store) endBuild(b *build) error {
 		return fmt.Errorf("store: remove the bitmap before this one: %w", err)
 	}
 	s.maintainer.retired = append(s.maintainer.retired, retired{old, epoch})
+	s.opts.seams.At("build-removed")
 	return nil
 }
 

@@ -68,20 +68,50 @@ func creatable(fsys vfs.FS, dir string, names []string) error {
 	marked := false
 	if slices.Contains(names, creatingName) {
 		b, err := readSmallFile(fsys, fsys.PathJoin(dir, creatingName), 4<<10)
-		if err != nil {
-			return fmt.Errorf("store: read %s: %w", creatingName, err)
+		if isSystem(err) {
+			return fmt.Errorf("store: read %s: %w", fsys.PathJoin(dir, creatingName), err)
 		}
-		marked = string(b) == creatingText
+		marked = err == nil && string(b) == creatingText
 	}
 	for _, name := range names {
-		switch {
-		case name == "lost+found", name == lockName, name == creatingName+newSuffix:
-		case marked && ours(name):
+		var left bool
+		var err error
+		switch name {
+		case "lost+found":
+			left = true
+		case lockName:
+			left, err = begins(fsys, fsys.PathJoin(dir, name), holderPrefix, 4<<10)
+		case creatingName + newSuffix:
+			left, err = begins(fsys, fsys.PathJoin(dir, name), creatingText, len(creatingText))
 		default:
+			left = marked && ours(name)
+		}
+		if err != nil {
+			return err
+		}
+		if !left {
 			return fmt.Errorf("%w: %s holds %q and no %s", ErrNotStore, dir, name, identityName)
 		}
 	}
 	return nil
+}
+
+// begins reports whether a file of at most limit bytes begins with text, or
+// with what a crash may leave of it: less of it, or zeros.
+func begins(fsys vfs.FS, path, text string, limit int) (bool, error) {
+	b, err := readSmallFile(fsys, path, int64(limit))
+	if isSystem(err) {
+		return false, fmt.Errorf("store: read %s: %w", path, err)
+	}
+	if err != nil {
+		return false, nil // too large, or no file
+	}
+	for i, c := range b[:min(len(b), len(text))] {
+		if c != text[i] && c != 0 {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // create makes an empty store in dir, which exists and is locked.
@@ -115,6 +145,10 @@ func create(o *Options, dir string) error {
 		}
 	}
 	if err := createBitmap(o, dir, id, r); err != nil {
+		return err
+	}
+	// Pebble does not come back from a MANIFEST that it cannot write.
+	if err := checkSpace(fsys, dir, spareBytes); err != nil {
 		return err
 	}
 	if err := createPebble(o, dir, id, r); err != nil {
@@ -155,17 +189,19 @@ func createBitmap(o *Options, dir string, id *identity, r *registry) error {
 // createPebble makes a Pebble whose only content is the registry.
 func createPebble(o *Options, dir string, id *identity, r *registry) error {
 	s := &Store{dir: dir, opts: *o, poisoned: make(chan struct{})}
-	s.events = &pebbleEvents{fatal: s.poison, logger: o.Logger}
+	s.events = newPebbleEvents(s.poison, o.Logger)
 	s.pebble = pebbleOptions(o.seams.FS, minCacheBytes, id.id, s.events, false)
 	s.pebble.ErrorIfNotExists, s.pebble.ErrorIfExists = false, true
-	var err error
-	if s.db, err = pebble.Open(o.seams.FS.PathJoin(dir, pebbleDir), s.pebble); err != nil {
-		return err
-	}
 	r.ingest = 1
-	rows := s.tmpTable(r.ingest, 0)
-	if _, err = s.writeRows(rows, r); err == nil {
-		err = s.db.Ingest(context.Background(), []string{rows})
-	}
-	return errors.Join(err, s.Err(), s.db.Close())
+	err := s.events.apart(func() (err error) {
+		if s.db, err = pebble.Open(o.seams.FS.PathJoin(dir, pebbleDir), s.pebble); err != nil {
+			return err
+		}
+		rows := s.tmpTable(r.ingest, 0)
+		if _, err = s.writeRows(rows, r); err == nil {
+			err = s.db.Ingest(context.Background(), []string{rows})
+		}
+		return errors.Join(err, s.db.Close())
+	})
+	return errors.Join(err, s.Err())
 }

@@ -31,9 +31,9 @@
 // process has a store open for writing at a time. It cannot tell a key that
 // was changed in any byte from another key: make them canonical first.
 //
-// A read error of the disk under the mapped bitmap ends the process with
-// SIGBUS, as it does in every program that maps files; the bitmap's blocks are
-// allocated when it is made, so that a full disk does not.
+// A page of the mapped bitmap that the disk cannot read is an error of the call
+// that needed it. A full disk causes none: the bitmap's blocks are allocated
+// when it is made.
 //
 // # Concurrency
 //

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
@@ -83,3 +84,18 @@ func (e *MismatchError) Error() string {
 
 // Is reports that a MismatchError is ErrOptionsMismatch.
 func (e *MismatchError) Is(target error) bool { return target == ErrOptionsMismatch }
+
+// isSystem reports that an error says that the process may not, or that the
+// machine cannot at this moment: nothing about what is in the file.
+func isSystem(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return false
+	}
+	switch errno {
+	case syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.EMFILE, syscall.ENFILE,
+		syscall.ENOMEM, syscall.EIO, syscall.ENOSPC, syscall.EDQUOT:
+		return true
+	}
+	return false
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -31,6 +32,7 @@ const (
 	// a failed write of its MANIFEST.
 	spareBytes = 2 << 20
 	l0Wait     = 2 * time.Millisecond
+	l0Idle     = 100 // waits in which nothing is merged, and should be
 	// tableWordBytes is a little more than a word takes in a table.
 	tableWordBytes = 10
 )
@@ -58,6 +60,7 @@ func (s *Store) flushFrozen(m *memtable) error {
 	s.mu.Lock()
 	s.mu.registry.apply(changed)
 	s.mu.logCut = s.mu.nextCut
+	s.mu.full = nil // it can flush
 	record := s.logIngestLocked()
 	s.publishLocked(func(st *state) {
 		st.frozen, st.segments = nil, s.mu.registry.newestFirst()
@@ -85,6 +88,7 @@ func (s *Store) flushFrozen(m *memtable) error {
 	if err := s.removeLogs(m.file); err != nil {
 		return err
 	}
+	s.opts.seams.At("unlinked")
 	s.recycle(m, epoch)
 
 	c := &s.counters
@@ -144,7 +148,7 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	changed.flushedLSN = m.lsn.Load()
 	changed.clock = stampClock()
 
-	if err := s.checkSpace(m.count.Load()*tableWordBytes + spareBytes); err != nil {
+	if err := checkSpace(s.opts.seams.FS, s.dir, m.count.Load()*tableWordBytes+spareBytes); err != nil {
 		return 0, err
 	}
 	var paths []string
@@ -165,8 +169,19 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	if err := s.db.Ingest(context.Background(), slices.Clone(paths)); err != nil {
-		if isDiskFull(err) && !s.events.dead.Load() {
+	if s.events.dead.Load() {
+		return 0, s.Err()
+	}
+	err = s.events.apart(func() error {
+		return s.db.Ingest(context.Background(), slices.Clone(paths))
+	})
+	if s.events.dead.Load() {
+		// It may have returned nil all the same: a MANIFEST whose sync failed
+		// in a compaction syncs the next time, and what was lost is lost.
+		return 0, s.Err()
+	}
+	if err != nil {
+		if isDiskFull(err) {
 			return 0, wrapPebble(err)
 		}
 		err = wrapPebble(err)
@@ -182,8 +197,8 @@ func (s *Store) tmpTable(number uint64, i int) string {
 }
 
 // checkSpace returns ErrDiskFull if less than the given bytes are free.
-func (s *Store) checkSpace(bytes int64) error {
-	u, err := s.opts.seams.FS.GetDiskUsage(s.dir)
+func checkSpace(fsys vfs.FS, dir string, bytes int64) error {
+	u, err := fsys.GetDiskUsage(dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return nil
 	}
@@ -191,7 +206,7 @@ func (s *Store) checkSpace(bytes int64) error {
 		return fmt.Errorf("store: ask for free space: %w", err)
 	}
 	if u.AvailBytes < uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes free in %s, a flush needs %d", ErrDiskFull, u.AvailBytes, s.dir, bytes)
+		return fmt.Errorf("%w: %d bytes free in %s, %d are needed", ErrDiskFull, u.AvailBytes, dir, bytes)
 	}
 	return nil
 }
@@ -302,8 +317,19 @@ func (r *registry) rows(fn func(key, value []byte) error) error {
 
 // waitForL0 waits until Pebble has merged enough: it does not slow an ingest
 // down by itself.
+//
+// A merge that failed keeps Pebble from trying again for half a minute, and
+// then nothing would make it look. So it is asked to where it stands idle, and
+// what keeps it from merging, a full disk for one, comes out as the error.
 func (s *Store) waitForL0() error {
-	for !s.events.dead.Load() && s.db.Metrics().Levels[0].Sublevels >= maxL0Sublevels {
+	for idle := 0; ; {
+		m := s.metrics()
+		if m == nil || m.Levels[0].Sublevels < maxL0Sublevels {
+			return s.Err()
+		}
+		if idle++; m.Compact.NumInProgress > 0 {
+			idle = 0
+		}
 		select {
 		case <-time.After(l0Wait):
 		case <-s.poisoned:
@@ -311,8 +337,31 @@ func (s *Store) waitForL0() error {
 		if err := s.Err(); err != nil {
 			return err
 		}
+		if idle < l0Idle {
+			continue
+		}
+		err := s.events.apart(func() error {
+			end := appendWordKey(nil, ^segmentID(0), 0)
+			return s.db.Compact(context.Background(), []byte{0}, end, false)
+		})
+		if err != nil {
+			return wrapPebble(err)
+		}
+		idle = 0
 	}
-	return s.Err()
+}
+
+// metrics returns Pebble's figures, nil if it cannot go on.
+func (s *Store) metrics() *pebble.Metrics {
+	got := make(chan *pebble.Metrics, 1)
+	err := s.events.apart(func() error {
+		got <- s.db.Metrics()
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return <-got
 }
 
 // syncBitmap syncs the bitmap and puts the last ingest's number into it.
@@ -339,8 +388,8 @@ func (s *Store) syncBitmap() error {
 // synced.
 func (s *Store) removeLogs(last uint64) error {
 	fsys := s.opts.seams.FS
-	for ; s.maintainer.oldestLog <= last; s.maintainer.oldestLog++ {
-		n := s.maintainer.oldestLog
+	for oldest := &s.maintainer.oldestLog; oldest.Load() <= last; oldest.Add(1) {
+		n := oldest.Load()
 		var err error
 		if s.maintainer.tornLogs[n] {
 			_, err = wal.Quarantine(fsys, s.logDir(), n)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -53,12 +54,40 @@ func lockStore(fsys vfs.FS, dir string, readOnly bool) (io.Closer, error) {
 		f.Close()
 		return nil, fmt.Errorf("store: lock %s: %w", path, err)
 	}
-	return f, nil
+	if readOnly {
+		return f, nil
+	}
+	return heldLock{f}, nil
+}
+
+// holderPrefix is what the text of a holder begins with.
+const holderPrefix = "pid "
+
+// A heldLock is the lock of who wrote his name into it. The name goes with the
+// lock: readers, who hold it next, write none.
+type heldLock struct{ *os.File }
+
+func (l heldLock) Close() error {
+	_ = l.Truncate(0) // the text is for people
+	return l.File.Close()
+}
+
+// keptLocks are held until the process ends. (A file that nobody refers to
+// would be closed by the garbage collector, and its lock let go.)
+var keptLocks struct {
+	sync.Mutex
+	locks []io.Closer
+}
+
+func keepLock(l io.Closer) {
+	keptLocks.Lock()
+	defer keptLocks.Unlock()
+	keptLocks.locks = append(keptLocks.locks, l)
 }
 
 func writeHolder(f *os.File) error {
 	host, _ := os.Hostname() // "" where there is none
-	text := fmt.Sprintf("pid %d\nhost %s\nsince %s\n", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	text := fmt.Sprintf(holderPrefix+"%d\nhost %s\nsince %s\n", os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
@@ -69,7 +98,9 @@ func writeHolder(f *os.File) error {
 	return err
 }
 
-// holderOf reads what the holder wrote; a field that it did not is zero.
+// holderOf reads what the holder wrote; a field that it did not is zero. A
+// process that has ended has left its name and no lock: somebody else holds
+// it, who wrote none.
 func holderOf(f *os.File, dir string) *LockedError {
 	e := &LockedError{Path: dir}
 	b, err := io.ReadAll(io.LimitReader(f, 4<<10))
@@ -86,6 +117,10 @@ func holderOf(f *os.File, dir string) *LockedError {
 		case "since":
 			e.Since, _ = time.Parse(time.RFC3339, value)
 		}
+	}
+	host, _ := os.Hostname()
+	if e.PID > 0 && e.Host == host && errors.Is(unix.Kill(e.PID, 0), unix.ESRCH) {
+		return &LockedError{Path: dir}
 	}
 	return e
 }

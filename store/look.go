@@ -1,11 +1,14 @@
 package store
 
 import (
+	"errors"
+	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"dedupstore/internal/planted"
+	"dedupstore/mmapfilter"
 )
 
 // look is the first look at a part's words: cache, active, frozen, bitmap,
@@ -19,6 +22,16 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 		return 0, false, ErrClosed
 	}
 	defer slot.leave()
+	// A page of the map that the disk cannot read is a fault at the load. 10 ns
+	// for a part make it an error of the look, instead of the process's end.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			if err = bitmapFault(st, r); err == nil {
+				panic(r)
+			}
+		}
+	}()
 	s.touch(st, p.words)
 
 	var negatives, maybes, falseMaybes, hits int64
@@ -69,7 +82,20 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 	addIf(&c.negatives, negatives)
 	addIf(&c.maybes, maybes)
 	addIf(&c.falseMaybes, falseMaybes)
+	if planted.StaleView {
+		st = s.current.Load() // the epoch of after the look, not of before it
+	}
 	return st.epoch, s.current.Load() == st, nil
+}
+
+// bitmapFault is the error of a fault in the bitmap's mapping, nil for any
+// other panic.
+func bitmapFault(st *state, recovered any) error {
+	f, ok := errors.AsType[*mmapfilter.FaultError](st.bitmap.Fault(recovered))
+	if !ok {
+		return nil
+	}
+	return &CorruptError{Path: f.Path, Offset: f.Offset, Reason: "the disk does not give the page", Err: f.Err}
 }
 
 // addIf spares the cache line of a counter that does not move.

@@ -42,14 +42,18 @@ func (s *Store) maintain() {
 		case <-s.poisoned:
 			return
 		}
+		s.mu.Lock()
+		s.mu.tries++
+		try := s.mu.tries
+		s.mu.Unlock()
 		err := s.work()
 		if err != nil && !errors.Is(err, ErrDiskFull) {
 			s.poison(err)
 			return
 		}
 		s.mu.Lock()
-		if (s.mu.full == nil) != (err == nil) {
-			s.mu.full = err
+		if s.mu.full != nil || err != nil {
+			s.mu.full, s.mu.fullTry = err, try
 			s.wakeLocked()
 		}
 		s.mu.Unlock()
@@ -91,33 +95,41 @@ func (s *Store) comeAgain(err error) time.Duration {
 // step does one thing: it makes the next log file, flushes the frozen memtable,
 // freezes the active one if somebody asks for it, or goes on with a build. It
 // reports whether there was something to do.
+//
+// What it goes by, and the freeze, are one hold of the lock: an Add that needs
+// room freezes too.
 func (s *Store) step() (bool, error) {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock() // also when Pebble ends the goroutine
+	s.opts.seams.At("step")
 	s.mu.Lock()
 	st := s.current.Load()
 	words := int(st.active.count.Load())
 	wanted := s.mu.flushTo >= st.active.file && (words > 0 || s.mu.emptyToo)
-	s.mu.Unlock()
-	capacity, wantsBuild := s.wantsBuild()
-	b := s.maintainer.build
-	switch {
-	case wantsBuild:
-		return true, s.beginBuild(capacity)
-	case b != nil && isShort(s.words()):
-		return true, s.stepBuild(b)
-	case (wanted || words > s.memtableLimit/2) && !s.log.Prepared():
-		return true, s.prepareLog()
-	case st.frozen != nil:
-		return true, s.flushFrozen(st.frozen)
-	case wanted:
-		s.mu.Lock()
+	prepared := s.log.Prepared()
+	low := words > s.memtableLimit/2 || st.active.filled
+	if wanted && prepared && st.frozen == nil && s.mu.spare != nil {
 		s.mu.emptyToo = false
 		s.freezeLocked()
 		s.mu.Unlock()
 		return true, nil
 	}
-	if b != nil {
+	s.mu.Unlock()
+	if done, err := s.stepToBuild(); done || err != nil {
+		return done, err
+	}
+	if (wanted || low) && !prepared {
+		err := s.prepareLog()
+		if err == nil || st.frozen == nil || !errors.Is(err, ErrDiskFull) {
+			return true, err
+		}
+		// The log file that the frozen memtable's flush lets go of may be
+		// the room that is missing.
+	}
+	if st.frozen != nil {
+		return true, s.flushFrozen(st.frozen)
+	}
+	if b := s.maintainer.build; b != nil {
 		return true, s.stepBuild(b)
 	}
 	return false, s.unmapRetired()
@@ -161,14 +173,14 @@ func (s *Store) reserveLog(need room) error {
 
 // hasRoom reports whether an insert can go on. The lock is held.
 func (s *Store) hasRoom(m *memtable, need room) bool {
-	return int(m.count.Load())+need.words <= m.limit && s.log.Room() >= need.logBytes
+	return m.takes(need.words) && s.log.Room() >= need.logBytes
 }
 
 // makeRoomAndUnlock lets the lock go and makes room, or waits for it. Whoever
 // calls it looks for room again.
 func (s *Store) makeRoomAndUnlock(ctx context.Context, need room) error {
 	st := s.current.Load()
-	if int(st.active.count.Load())+need.words <= st.active.limit {
+	if st.active.takes(need.words) {
 		s.mu.Unlock()
 		return s.reserveLog(need)
 	}
@@ -204,7 +216,9 @@ func (s *Store) freezeLocked() {
 	s.mu.nextCut = s.log.Stats().Bytes
 	if planted.FreezeOutsideLock {
 		s.mu.Unlock()
-		s.opts.seams.At("freeze")
+	}
+	s.opts.seams.At("freeze")
+	if planted.FreezeOutsideLock {
 		s.mu.Lock()
 	}
 	s.publishLocked(func(st *state) { st.active, st.frozen = next, m })

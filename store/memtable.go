@@ -27,6 +27,7 @@ type memtable struct {
 	// word sees an LSN that covers it.
 	lsn atomic.Uint64
 
+	filled  bool      // its slack is; guarded by the store's lock
 	file    uint64    // the log file that holds exactly these words
 	segment segmentID // that its words belong to; 0 before the first
 	touched []uint64  // one bit for each run of touchSlots slots with a word
@@ -100,6 +101,9 @@ func (m *memtable) find(w word) (slot uint64, found bool) {
 // full reports that a word which find did not find cannot be put there.
 func (m *memtable) full(slot uint64) bool { return slot == uint64(len(m.slots))-1 }
 
+// takes reports whether there is room for n more words.
+func (m *memtable) takes(n int) bool { return !m.filled && int(m.count.Load())+n <= m.limit }
+
 // put stores a word into the slot that find returned.
 func (m *memtable) put(slot uint64, w word) {
 	m.touched[slot/touchSlots/64] |= 1 << (slot / touchSlots % 64)
@@ -151,5 +155,5 @@ func (m *memtable) clear() {
 	clear(m.touched)
 	m.count.Store(0)
 	m.lsn.Store(0)
-	m.file, m.segment = 0, 0
+	m.filled, m.file, m.segment = false, 0, 0
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -55,6 +57,10 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s, err := openLocked(&opts, dir)
+	if errors.Is(err, errPebbleDead) {
+		keepLock(lock) // it may still be at its files, as after Close
+		return nil, err
+	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -103,7 +109,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 		s.memtableLimit = memtableWords(o.MemoryBytes * memtableShare / 64)
 	}
 	s.maxPart = max(min(maxPartKeys, s.memtableLimit/4), 1)
-	s.events = &pebbleEvents{fatal: s.poison, logger: o.Logger}
+	s.events = newPebbleEvents(s.poison, o.Logger)
 	if err := s.recoverAll(); err != nil {
 		return nil, errors.Join(err, s.abandon())
 	}
@@ -120,7 +126,10 @@ func (s *Store) abandon() error {
 		errs = append(errs, s.release())
 	}
 	if s.db != nil && !s.events.dead.Load() {
-		errs = append(errs, s.db.Close())
+		errs = append(errs, s.events.apart(s.db.Close))
+	}
+	if s.events.dead.Load() {
+		errs = append(errs, errPebbleDead)
 	}
 	return errors.Join(errs...)
 }
@@ -130,20 +139,52 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, *pebble.Options, error) {
 	cacheBytes := max(s.opts.MemoryBytes*blockShare/64, minCacheBytes)
 	o := pebbleOptions(s.opts.seams.FS, cacheBytes, s.identity.id, s.events, readOnly)
 	path := s.opts.seams.FS.PathJoin(s.dir, pebbleDir)
-	db, err := pebble.Open(path, o)
+	var db *pebble.DB
+	err := s.events.apart(func() (err error) {
+		db, err = pebble.Open(path, o)
+		return err
+	})
 	switch {
 	case err == nil:
 		return db, o, nil
 	case isDiskFull(err):
 		return nil, nil, wrapPebble(err)
-	case errors.Is(err, fs.ErrPermission), s.Err() != nil:
-		return nil, nil, fmt.Errorf("store: open %s: %w", path, errors.Join(err, s.Err()))
+	case isSystem(err):
+		return nil, nil, fmt.Errorf("store: open %s: %w", path, err)
+	case s.Err() != nil: // it says what Pebble died of
+		return nil, nil, fmt.Errorf("store: open %s: %w", path, s.Err())
 	}
-	return nil, nil, &CorruptError{Path: path, Offset: -1, Reason: "pebble does not open", Err: err}
+	at, reason := s.pebbleCulprit(o)
+	return nil, nil, &CorruptError{Path: at, Offset: -1, Reason: reason, Err: err}
+}
+
+// pebbleCulprit finds out which file it is that Pebble does not open by, for
+// its error seldom says so.
+func (s *Store) pebbleCulprit(o *pebble.Options) (path, reason string) {
+	fsys := s.opts.seams.FS
+	dir := fsys.PathJoin(s.dir, pebbleDir)
+	names, err := fsys.List(dir)
+	if err != nil {
+		return dir, "it cannot be listed"
+	}
+	for _, marker := range []string{"marker.manifest.", "marker.format-version."} {
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, marker) }) {
+			return fsys.PathJoin(dir, marker+"*"), "the file is missing"
+		}
+	}
+	if d, err := pebble.Peek(dir, fsys); err == nil && d.OptionsFilename != "" {
+		path := fsys.PathJoin(dir, fsys.PathBase(d.OptionsFilename))
+		text, err := readSmallFile(fsys, path, 1<<20)
+		if err != nil || o.Clone().CheckCompatibility(dir, string(text)) != nil {
+			return path, "pebble does not understand it"
+		}
+	}
+	return s.manifestPath(), "pebble does not open by it, or by a table that it names"
 }
 
 // loadRegistry reads the registry's rows.
-func loadRegistry(db *pebble.DB, path string) (*registry, error) {
+func (s *Store) loadRegistry(db *pebble.DB) (*registry, error) {
+	path := s.opts.seams.FS.PathJoin(s.dir, pebbleDir)
 	r := &registry{namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{}}
 	it, err := db.NewIter(&pebble.IterOptions{UpperBound: appendWordKey(nil, 1, 0)[:4]})
 	if err != nil {
@@ -159,7 +200,7 @@ func loadRegistry(db *pebble.DB, path string) (*registry, error) {
 	}
 	err = errors.Join(err, wrapPebble(it.Close()))
 	if err == nil && !found {
-		err = &CorruptError{Path: path, Offset: -1, Reason: "the registry has no row of the store"}
+		err = &CorruptError{Path: s.manifestPath(), Offset: -1, Reason: "it names no table with the registry's row of the store"}
 	}
 	return r, err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -179,6 +180,9 @@ func (o *Options) validate() error {
 	}
 	if len(o.KeyProfile) > maxKeyProfileBytes {
 		bad("KeyProfile has %d bytes, at most %d", len(o.KeyProfile), maxKeyProfileBytes)
+	}
+	if strings.Contains(o.KeyProfile, "\x00") {
+		bad("KeyProfile %q has a zero byte", o.KeyProfile)
 	}
 	if int(o.Durability) >= len(durabilityNames) {
 		bad("unknown durability %d", o.Durability)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -46,8 +47,14 @@ type pebbleEvents struct {
 	fatal  func(error)
 	logger *slog.Logger
 
-	dead       atomic.Bool // fatal was called: only Gets may go to Pebble
+	once       sync.Once
+	dead       atomic.Bool   // fatal was called: only Gets may go to Pebble
+	ended      chan struct{} // closed when fatal has returned
 	background atomic.Pointer[error]
+}
+
+func newPebbleEvents(fatal func(error), logger *slog.Logger) *pebbleEvents {
+	return &pebbleEvents{fatal: fatal, logger: logger, ended: make(chan struct{})}
 }
 
 // Infof drops Pebble's chatter.
@@ -62,10 +69,40 @@ func (e *pebbleEvents) Errorf(format string, args ...any) {
 // let Pebble delete a table that its MANIFEST may name; a panic in one of
 // Pebble's goroutines would end the process.
 func (e *pebbleEvents) Fatalf(format string, args ...any) {
-	if e.dead.CompareAndSwap(false, true) {
-		e.fatal(fmt.Errorf("store: pebble cannot go on: "+format, args...))
-	}
+	e.once.Do(func() {
+		err := fmt.Errorf("%w: "+format, append([]any{errPebbleDead}, args...)...)
+		for _, arg := range args {
+			if cause, ok := arg.(error); ok && isDiskFull(cause) {
+				err = fmt.Errorf("%w: %w", ErrDiskFull, err)
+			}
+		}
+		e.fatal(err)
+		e.dead.Store(true) // whoever sees it finds the poison
+		close(e.ended)
+	})
 	runtime.Goexit()
+}
+
+// errPebbleDead is the error of a call in which Fatalf was called.
+var errPebbleDead = errors.New("store: pebble cannot go on")
+
+// apart makes a call of Pebble that may end in Fatalf, in a goroutine of its
+// own: the caller's is not ours to end. Nor does it wait for a call that waits
+// for a goroutine of Pebble's that was ended. What the call has set may be
+// looked at only if the error is not errPebbleDead.
+func (e *pebbleEvents) apart(call func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errPebbleDead
+		defer func() { done <- err }()
+		err = call()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-e.ended:
+		return errPebbleDead
+	}
 }
 
 func (e *pebbleEvents) listener() *pebble.EventListener {
@@ -80,7 +117,10 @@ func (e *pebbleEvents) listener() *pebble.EventListener {
 }
 
 // pebbleFS is the file system that Pebble sees.
-type pebbleFS struct{ vfs.FS }
+type pebbleFS struct {
+	vfs.FS
+	events *pebbleEvents
+}
 
 // Lock does nothing: the store has a lock of its own, and Pebble creates a
 // file for its lock even where it must not write.
@@ -117,13 +157,36 @@ func (f pebbleFS) beforeMarker(name string) error {
 	return syncDir(f.FS, f.PathDir(name))
 }
 
+// OpenDir opens a directory whose failing sync is fatal. Left alone, Pebble
+// panics when it cannot sync the directory behind a marker.
+func (f pebbleFS) OpenDir(name string) (vfs.File, error) {
+	d, err := f.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return pebbleDirFile{d, f.events}, nil
+}
+
+type pebbleDirFile struct {
+	vfs.File
+	events *pebbleEvents
+}
+
+// Sync does not return where it fails.
+func (d pebbleDirFile) Sync() error {
+	if err := d.File.Sync(); err != nil {
+		d.events.Fatalf("sync of the directory: %w", err)
+	}
+	return nil
+}
+
 // Unwrap returns the file system underneath.
 func (f pebbleFS) Unwrap() vfs.FS { return f.FS }
 
 // pebbleOptions returns the options of one store's Pebble.
 func pebbleOptions(fsys vfs.FS, cacheBytes int64, id [16]byte, events *pebbleEvents, readOnly bool) *pebble.Options {
 	o := &pebble.Options{
-		FS:                 pebbleFS{fsys},
+		FS:                 pebbleFS{fsys, events},
 		CacheSize:          cacheBytes,
 		Logger:             events,
 		EventListener:      events.listener(),
@@ -196,4 +259,34 @@ func wrapPebble(err error) error {
 		return &CorruptError{Path: path, Offset: -1, Reason: "pebble says so", Err: err}
 	}
 	return fmt.Errorf("store: pebble: %w", err)
+}
+
+// scanSegment calls fn with a segment's words in ascending order, in parts. fn
+// may keep nothing.
+func scanSegment(db pebble.Reader, id segmentID, fn func([]word) error) error {
+	it, err := db.NewIter(&pebble.IterOptions{
+		LowerBound: appendWordKey(nil, id, 0),
+		UpperBound: appendWordKey(nil, id+1, 0),
+	})
+	if err != nil {
+		return wrapPebble(err)
+	}
+	words := make([]word, 0, sortedPart)
+	for it.First(); it.Valid(); it.Next() {
+		_, w, ok := decodeWordKey(it.Key())
+		if !ok {
+			err = &CorruptError{Path: pebbleDir, Offset: -1, Reason: fmt.Sprintf("key %x is no word's", it.Key())}
+			break
+		}
+		if words = append(words, w); len(words) == cap(words) {
+			if err = fn(words); err != nil {
+				break
+			}
+			words = words[:0]
+		}
+	}
+	if err == nil && len(words) > 0 && it.Error() == nil {
+		err = fn(words)
+	}
+	return errors.Join(err, wrapPebble(it.Close()))
 }

@@ -259,6 +259,11 @@ func (r *registry) takeChanged() *registry {
 	return c
 }
 
+// clone returns a copy that may be changed by records.
+func (r *registry) clone() *registry {
+	return &registry{storeRow: r.storeRow, namespaces: r.namespaces, segments: maps.Clone(r.segments)}
+}
+
 // ids returns the segments' ids in ascending order.
 func (r *registry) ids() []segmentID { return slices.Sorted(maps.Keys(r.segments)) }
 

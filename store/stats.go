@@ -207,9 +207,14 @@ func (s *Store) Stats() Stats {
 	segments := s.segmentStatsLocked()
 	st := s.current.Load()
 	active := st.active.count.Load()
-	frozen := int64(0)
+	var frozen, memtables int64
 	if st.frozen != nil {
 		frozen = st.frozen.count.Load()
+	}
+	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare} {
+		if m != nil {
+			memtables += m.bytes()
+		}
 	}
 	s.mu.Unlock()
 
@@ -227,13 +232,11 @@ func (s *Store) Stats() Stats {
 	}
 	s.counterStats(&x)
 	x.Flush.IngestNumber = row.ingest
-	x.Memory.Memtables = int64(s.memtableLimit) * 8 * 100 / maxLoadPercent * 2
+	x.Memory.Memtables = memtables
 	x.Memory.Cache = s.cache.bytes()
 	s.logStats(&x)
 	if view, slot := s.enter(); view != nil {
-		if !s.events.dead.Load() { // a dead Pebble may hold its own lock
-			s.pebbleStats(&x)
-		}
+		s.pebbleStats(&x)
 		s.bitmapStats(&x, view, inPebble)
 		slot.leave()
 	}
@@ -294,7 +297,10 @@ func (s *Store) logStats(x *Stats) {
 }
 
 func (s *Store) pebbleStats(x *Stats) {
-	m := s.db.Metrics()
+	m := s.metrics()
+	if m == nil {
+		return
+	}
 	total := m.Total()
 	x.Disk.Pebble = int64(m.DiskSpaceUsage())
 	x.Memory.BlockCache = m.BlockCache.Size

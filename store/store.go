@@ -51,7 +51,9 @@ type Store struct {
 		// a Flush waits for may have happened.
 		changed chan struct{}
 		// full is why the maintainer cannot flush at present; nil if it can.
-		full error
+		// fullTry is the one of its tries that has found so.
+		full           error
+		tries, fullTry uint64
 		// frozenChanged are the rows as the frozen memtable's log file left
 		// them.
 		frozenChanged *registry
@@ -74,9 +76,9 @@ type Store struct {
 		// bitsUnsynced is the number of words whose bits were set since the
 		// bitmap was last synced.
 		bitsUnsynced int64
-		oldestLog    uint64    // the oldest log file on disk
-		build        *build    // the one that is under way; nil if there is none
-		retired      []retired // bitmaps that were let go and are still mapped
+		oldestLog    atomic.Uint64 // the oldest log file on disk
+		build        *build        // the one that is under way; nil if there is none
+		retired      []retired     // bitmaps that were let go and are still mapped
 		// noBuildBefore keeps a build that the disk has no space for from
 		// being begun again and again.
 		noBuildBefore time.Time
@@ -189,6 +191,9 @@ func (s *Store) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if s.current.Load().closed {
+		return ErrClosed
+	}
 	return s.flushAll(ctx, false)
 }
 
@@ -206,11 +211,15 @@ func (s *Store) flushAll(ctx context.Context, emptyToo bool) error {
 	}
 	s.mu.flushTo = max(s.mu.flushTo, file)
 	s.mu.emptyToo = s.mu.emptyToo || emptyToo
+	tries := s.mu.tries
 	s.mu.Unlock()
 	for {
 		s.mu.Lock()
 		st, changed := s.current.Load(), s.mu.changed
 		done, full := s.mu.registry.flushed >= file, s.mu.full
+		if s.mu.fullTry <= tries {
+			full = nil // as it was before this call
+		}
 		if !done && st.frozen == nil && st.active.file > file {
 			done = true // it had nothing to flush
 		}
@@ -260,7 +269,7 @@ func (s *Store) close() error {
 
 	if s.refuse == nil {
 		if s.Err() == nil {
-			errs = append(errs, s.flushAll(context.Background(), s.hasOldLogs()))
+			errs = append(errs, s.flushAll(context.Background(), s.maintainer.oldestLog.Load() < s.current.Load().active.file))
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
@@ -280,24 +289,25 @@ func (s *Store) close() error {
 		errs = append(errs, s.logError(s.log.Close()))
 	}
 	errs = append(errs, s.unmapRetired(), s.release())
-	if s.events.dead.Load() {
-		// Pebble cannot be closed any more, and its tables must not be
-		// opened by this process again: the lock stays until it ends.
-		return errors.Join(append(errs, s.Err())...)
+	if !s.events.dead.Load() {
+		errs = append(errs, wrapPebble(s.events.apart(s.db.Close)))
 	}
-	errs = append(errs, wrapPebble(s.db.Close()), s.lock.Close())
-	return errors.Join(errs...)
+	if s.events.dead.Load() {
+		// Pebble is not closed and cannot be any more, and its tables must not
+		// be opened by this process again.
+		keepLock(s.lock)
+	} else {
+		errs = append(errs, s.lock.Close())
+	}
+	err := errors.Join(errs...)
+	if !errors.Is(err, ErrPoisoned) {
+		err = errors.Join(err, s.Err())
+	}
+	return err
 }
 
-// hasOldLogs reports whether there are log files that hold nothing any more.
-func (s *Store) hasOldLogs() bool {
-	s.maintainer.mu.Lock()
-	defer s.maintainer.mu.Unlock()
-	return s.maintainer.oldestLog < s.current.Load().active.file
-}
-
-// release unmaps memory. No view is held any more. An Open that failed may
-// have come to the bitmap and not to the cache.
+// release unmaps memory. No view is held any more. In an Open that failed
+// there may be little of it.
 func (s *Store) release() error {
 	st := s.current.Load()
 	errs := []error{st.bitmap.Close()}

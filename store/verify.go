@@ -31,6 +31,8 @@ type Report struct {
 	Faults []Fault `json:"faults"`
 	// Notes are facts that are no faults, for example a torn tail.
 	Notes []string `json:"notes"`
+
+	unread error // what the system did not let Verify read
 }
 
 // OK reports that no fault was found.
@@ -60,6 +62,10 @@ func (r *Report) fault(path string, offset int64, consequence, format string, ar
 // add notes an error as a fault.
 func (r *Report) add(path, consequence string, err error) {
 	if err == nil {
+		return
+	}
+	if isSystem(err) {
+		r.unread = errors.Join(r.unread, err)
 		return
 	}
 	if c, ok := errors.AsType[*CorruptError](err); ok {
@@ -93,21 +99,28 @@ func verifyDir(ctx context.Context, dir string, o VerifyOptions, so *Options) (*
 	defer lock.Close()
 	r := &Report{Deep: o.Deep, URLs: -1}
 	id, err := readIdentity(opts.seams.FS, opts.seams.FS.PathJoin(dir, identityName))
+	if isSystem(err) {
+		return nil, err
+	}
 	if err != nil {
 		r.add(opts.seams.FS.PathJoin(dir, identityName), doesNotOpen, err)
 		return r, nil
 	}
 	s := &Store{dir: dir, opts: opts, identity: id, poisoned: make(chan struct{})}
-	s.events = &pebbleEvents{fatal: s.poison, logger: opts.Logger}
-	return r, s.verifyFiles(ctx, r, o)
+	s.events = newPebbleEvents(s.poison, opts.Logger)
+	err = s.verifyFiles(ctx, r, o)
+	if r.unread != nil {
+		return nil, errors.Join(r.unread, err)
+	}
+	return r, err
 }
 
 // verifyFiles checks the files of a store that is not open.
 func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (err error) {
 	fsys := s.opts.seams.FS
 	f := &found{}
-	if err := s.examineLog(f); err != nil {
-		r.add(s.logDir(), doesNotOpen, err)
+	if f.chain, err = wal.Read(fsys, s.logDir(), s.identity.id); err != nil {
+		r.add(s.logDir(), doesNotOpen, wrapLog(err))
 		f.chain = nil
 	}
 	db, _, err := s.openPebble(true)
@@ -116,11 +129,14 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 		return nil
 	}
 	defer func() { err = errors.Join(err, wrapPebble(db.Close())) }()
-	if f.registry, err = loadRegistry(db, fsys.PathJoin(s.dir, pebbleDir)); err != nil {
+	if f.registry, err = s.loadRegistry(db); err != nil {
 		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
 		return nil
 	}
-	f.registry.bitmapGeneration = max(f.registry.bitmapGeneration, f.generation)
+	var bad error
+	if f.chain != nil {
+		bad = s.examineRecords(f)
+	}
 	path := s.bitmapPath(f.registry)
 	bitmap, err := mmapfilter.Open(s.opts.seams.Device, path, s.identity.id, true)
 	if err != nil {
@@ -133,8 +149,11 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 		if err := s.compare(f); err != nil {
 			r.add(s.manifestPath(), doesNotOpen, err)
 		}
+		r.add(s.logDir(), doesNotOpen, bad)
 		r.noteTorn(f.chain)
-		r.URLs = s.countReplayed(r, f)
+		if bad == nil {
+			r.URLs = s.countReplayed(r, f)
+		}
 	}
 	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, bitmap: bitmap, progress: o.Progress}
 	if bitmap != nil {
@@ -157,13 +176,7 @@ func (r *Report) noteTorn(c *wal.Chain) {
 // -1 if that cannot be told.
 func (s *Store) countReplayed(r *Report, f *found) int64 {
 	urls := int64(f.registry.words())
-	s.mu.registry = &registry{
-		storeRow: f.registry.storeRow, namespaces: f.registry.namespaces,
-		segments: make(map[segmentID]segmentRow, len(f.registry.segments)),
-	}
-	for id, row := range f.registry.segments {
-		s.mu.registry.segments[id] = row
-	}
+	s.mu.registry = f.registry.clone()
 	for i, file := range f.chain.Files {
 		if file.File <= f.registry.flushed || file.Prepared || file.Discard {
 			continue
@@ -192,21 +205,18 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 		return nil, ErrClosed
 	}
 	defer slot.leave()
+	if s.events.dead.Load() {
+		return nil, s.Err() // Pebble may only be asked for single keys
+	}
 	r := &Report{Deep: o.Deep, URLs: s.Stats().URLs}
 	if _, err := readIdentity(s.opts.seams.FS, s.opts.seams.FS.PathJoin(s.dir, identityName)); err != nil {
 		r.add(identityName, doesNotOpen, err)
 	}
 	s.verifyLog(r)
 	s.mu.Lock()
-	rows := &registry{
-		storeRow: s.mu.registry.storeRow, namespaces: s.mu.registry.namespaces,
-		segments: make(map[segmentID]segmentRow),
-	}
-	for id, row := range s.mu.registry.segments {
-		rows.segments[id] = row
-	}
+	rows := s.mu.registry.clone()
 	s.mu.Unlock()
-	stored, err := loadRegistry(s.db, s.opts.seams.FS.PathJoin(s.dir, pebbleDir))
+	stored, err := s.loadRegistry(s.db)
 	if err != nil {
 		r.add(pebbleDir, doesNotOpen, err)
 	} else if stored.ingest != rows.ingest || stored.flushed != rows.flushed || stored.words() != rows.words() {

@@ -143,13 +143,12 @@ func TestLines(t *testing.T) {
 
 func TestLinesOfLimit(t *testing.T) {
 	for _, size := range []int{
-		store.MaxKeyBytes - 1, store.MaxKeyBytes, store.MaxKeyBytes + 1,
-		store.MaxKeyBytes + 2, maxHeld, maxHeld + 1, maxHeld + 2,
-		readBytes + maxHeld, 3*readBytes + 7,
+		store.MaxKeyBytes, store.MaxKeyBytes + 1, store.MaxKeyBytes + 2,
+		maxHeld, maxHeld + 1, 2*readBytes + 7,
 	} {
 		long := strings.Repeat("x", size)
-		for _, end := range []string{"", "\n", "\r\n", "\nb", "\r", "\n\n" + long + "\nb\n"} {
-			for _, start := range []string{"", bom, "a\n", "\n", bom + "\n"} {
+		for _, end := range []string{"", "\n", "\r\n", "\r", "\n\n" + long + "\nb\n"} {
+			for _, start := range []string{"", bom, "a\n"} {
 				data := start + long + end
 				checkCut(t, data, []int{readBytes}, false)
 				checkCut(t, data, []int{readBytes - 1, 17, 1, 0}, true)
@@ -161,7 +160,7 @@ func TestLinesOfLimit(t *testing.T) {
 
 // TestLongLineIsNotHeld reads a line far longer than memory should be.
 func TestLongLineIsNotHeld(t *testing.T) {
-	endless := io.LimitReader(endlessX{}, 1<<30)
+	endless := io.LimitReader(endlessX{}, 64<<20)
 	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\n"), endless, strings.NewReader("\nb\n")))
 	want := []cutLine{{"a", "a", ""}, {reason: "longer than 1 MiB"}, {"b", "b", ""}}
 	if err != nil || !reflect.DeepEqual(lines, want) {

@@ -47,7 +47,8 @@ func newLineFlags(cmd *cobra.Command) *lineFlags {
 	return f
 }
 
-const lineFlagsUsage = addFlagsUsage + `    --json                print the summary as one JSON object
+const lineFlagsUsage = addFlagsUsage + `    --json                print the summary as one JSON object, even with
+                          --quiet
 ` + storeFlagsUsage
 
 const lineRulesUsage = `A FILE may be plain, gzip or zstd, which its content tells; "-" is standard

@@ -80,6 +80,12 @@ func (d *Disk) FS() vfs.FS { return diskFS{d.mem, d} }
 // Device returns the device of mapped files.
 func (d *Disk) Device() mmapfilter.Device { return device{d} }
 
+// SetFree sets how many bytes the disk says that it has free. Without it the
+// disk does not say.
+func (d *Disk) SetFree(bytes uint64) {
+	d.mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: bytes, TotalBytes: 1 << 40, UsedBytes: 1<<40 - bytes})
+}
+
 // Crash returns what is there after the power went at this moment: all that
 // was synced, and of what was not, each block and directory entry by itself in
 // percent of 100 cases. The disk goes on being usable, also meanwhile.

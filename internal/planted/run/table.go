@@ -1,0 +1,31 @@
+package main
+
+// A row says which test fails when a rule is taken out.
+type row struct {
+	constant string // of package planted
+	fault    string // what the environment variable is set to
+	rule     string
+	pkg      string
+	test     string
+}
+
+// table has at least one row for each constant of package planted.
+var table = []row{
+	{"FreezeOutsideLock", "freeze-outside-lock", "2: memtable and log file are switched in one hold", "store", "TestFreezeIsOneHold"},
+	{"NoSecondLook", "no-second-look", "2: the second look, the record and the insert are one hold", "store", "TestSecondLook"},
+	{"StaleView", "stale-view", "4: the epoch is noted before the look", "store", "TestEpochOfTheLook"},
+	{"ReleaseBeforeBits", "release-before-bits", "5: bits are set before a memtable is let go", "store", "TestBitsBeforeRelease"},
+	{"SeenBeforeWriteActive", "seen-before-write-active", "6: \"seen\" waits for the record in the active memtable", "store", "TestSeenWaitsActive"},
+	{"SeenBeforeWriteFrozen", "seen-before-write-frozen", "6: \"seen\" waits for the record in the frozen memtable", "store", "TestSeenWaitsFrozen"},
+	{"MemtableWordsInCache", "memtable-words-in-cache", "7: the cache holds words found in Pebble only", "store", "TestMemtableWordsNotCached"},
+	{"AckBeforeSync", "ack-before-sync", "10: level Sync answers after fdatasync", "store", "TestSyncBeforeAnswer"},
+	{"AckBeforeSync", "ack-before-sync", "10: who waits for a sync waits for it", "wal", "TestFailedSyncTakesBackWritten"},
+	{"SyncStartedEarlier", "sync-started-earlier", "11: a sync covers what was written when it started", "wal", "TestGroupCommit"},
+	{"NoChainCheck", "no-chain-check", "12: a frame follows the one before", "wal", "TestChain"},
+	{"TornIsSkipped", "torn-is-skipped", "12: bad bytes below the synced position are corruption", "wal", "TestTornBelowSynced"},
+	{"UnlinkBeforeIngestRow", "unlink-before-ingest-row", "15: an ingest is on record before its log file is unlinked", "store", "TestIngestOnRecordBeforeUnlink"},
+	{"NoBitsAtOpen", "no-bits-at-open", "15: bits that may not be synced are set again at open", "store", "TestBitsAtOpen"},
+	{"SegmentIDReused", "segment-id-reused", "16: segment ids are never used again", "store", "TestSegmentIDs"},
+	{"SegmentRecordLate", "segment-record-late", "16: a segment's record stands before the first that names it", "store", "TestSegmentRecordFirst"},
+	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
+}

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"dedupstore/mmapfilter"
+	"dedupstore/wal"
+)
+
+// found is what the files of a store say before anything is written.
+type found struct {
+	chain    *wal.Chain
+	registry *registry
+	bitmap   mmapfilter.Header
+	// ingest is the highest number that log and bitmap know of.
+	ingest     uint64
+	ingestFrom string // the file that says so
+}
+
+// examine reads what recovery needs to know and compares it. It writes
+// nothing, and opens Pebble read-only.
+func (s *Store) examine() (*found, error) {
+	f := &found{}
+	var err error
+	if f.chain, err = wal.Read(s.opts.seams.FS, s.logDir(), s.identity.id); err != nil {
+		return nil, wrapLog(err)
+	}
+	db, _, err := s.openPebble(true)
+	if err != nil {
+		return nil, err
+	}
+	f.registry, err = s.loadRegistry(db)
+	if err = errors.Join(err, wrapPebble(db.Close())); err != nil {
+		return nil, err
+	}
+	bad := s.examineRecords(f)
+	path := s.bitmapPath(f.registry)
+	h, _, err := mmapfilter.ReadHeader(s.opts.seams.Device, path)
+	if err != nil {
+		return nil, s.wrapFilter(path, err)
+	}
+	f.noteBitmap(path, h)
+	if err := s.compare(f); err != nil {
+		return nil, err
+	}
+	return f, bad
+}
+
+// examineRecords notes the numbers of the ingests on record in the log, and the
+// bitmap of the last build, of which the registry may not know yet, and
+// tries whether the records above the flushed file can be replayed: one that
+// cannot must be found before the first file is flushed and let go.
+func (s *Store) examineRecords(f *found) error {
+	r := f.registry.clone()
+	defer func() { f.registry.bitmapGeneration = r.bitmapGeneration }()
+	var bad error
+	for i, file := range f.chain.Files {
+		m := &memtable{file: file.File} // without slots: takes no words
+		err := f.chain.Replay(i, func(rec wal.Record) error {
+			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
+				f.note(rec.Path, number)
+			}
+			if file.File > f.registry.flushed && bad == nil {
+				bad = badRecord(rec, r.replay(m, rec))
+			}
+			return nil
+		})
+		if err != nil {
+			return wrapLog(err)
+		}
+	}
+	return bad
+}
+
+// badRecord gives an error of a record's replay the place.
+func badRecord(rec wal.Record, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrVersion):
+		return fmt.Errorf("store: %s at offset %d: %w", rec.Path, rec.Offset, err)
+	}
+	return &CorruptError{Path: rec.Path, Offset: rec.Offset, LSN: uint64(rec.LSN), Reason: "bad record", Err: err}
+}
+
+// note takes a number that a file knows of.
+func (f *found) note(path string, number uint64) {
+	if number > f.ingest {
+		f.ingest, f.ingestFrom = number, path
+	}
+}
+
+func (f *found) noteBitmap(path string, h mmapfilter.Header) {
+	f.bitmap = h
+	f.note(path, h.Ingest)
+}
+
+// compare finds what was lost without a trace in itself: Pebble opens a
+// damaged MANIFEST at an older version, and would delete the tables that only
+// the lost part names.
+func (s *Store) compare(f *found) error {
+	if f.registry.ingest < f.ingest {
+		return &CorruptError{
+			Path: s.manifestPath(), Offset: -1,
+			Reason: fmt.Sprintf("it names ingest %d as the last one, and %s ingest %d",
+				f.registry.ingest, f.ingestFrom, f.ingest),
+		}
+	}
+	if len(f.chain.Files) == 0 {
+		return &CorruptError{
+			Path: s.logDir(), Offset: -1,
+			Reason: fmt.Sprintf("log file %d is missing; there is none", f.registry.flushed+1),
+		}
+	}
+	first, last := f.chain.Files[0].File, f.chain.Files[len(f.chain.Files)-1].File
+	if next := f.registry.flushed + 1; next < first || next > last {
+		return &CorruptError{
+			Path: s.logDir(), Offset: -1,
+			Reason: fmt.Sprintf("log file %d is missing; there are %d to %d", next, first, last),
+		}
+	}
+	return nil
+}
+
+func (s *Store) bitmapPath(r *registry) string { return s.bitmapPathOf(r.bitmapGeneration) }
+
+func (s *Store) bitmapPathOf(generation uint64) string {
+	return s.opts.seams.FS.PathJoin(s.dir, bitmapName(generation))
+}
+
+// manifestPath is the file that Pebble's state is in.
+func (s *Store) manifestPath() string {
+	fsys := s.opts.seams.FS
+	dir := fsys.PathJoin(s.dir, pebbleDir)
+	if d, err := pebble.Peek(dir, fsys); err == nil && d.Exists {
+		return d.ManifestFilename
+	}
+	return fsys.PathJoin(dir, "MANIFEST")
+}
+
+// wrapLog gives an error of the log's reader the store's type.
+func wrapLog(err error) error {
+	if c, ok := errors.AsType[*wal.CorruptError](err); ok {
+		return &CorruptError{Path: c.Path, Offset: c.Offset, LSN: uint64(c.LSN), Reason: c.Reason, Err: c.Err}
+	}
+	if errors.Is(err, wal.ErrVersion) {
+		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	return err
+}
+
+// wrapFilter gives an error of the bitmap's the store's type.
+func (s *Store) wrapFilter(path string, err error) error {
+	if c, ok := errors.AsType[*mmapfilter.CorruptError](err); ok {
+		return &CorruptError{Path: c.Path, Offset: c.Offset, Reason: c.Reason}
+	}
+	if errors.Is(err, mmapfilter.ErrVersion) {
+		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	if isSystem(err) {
+		return fmt.Errorf("store: open the bitmap: %w", err)
+	}
+	return &CorruptError{Path: path, Offset: -1, Reason: "the bitmap does not open", Err: err}
+}

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"dedupstore/wal"
+)
+
+// replay makes the memtable of one log file, and applies what the file says of
+// segments to the registry.
+func (s *Store) replay(c *wal.Chain, i int) (*memtable, *registry, error) {
+	file := c.Files[i]
+	r := s.mu.registry
+	m, err := newMemtable(max(int(file.End-file.Start)/8, 64))
+	if err != nil {
+		return nil, nil, err
+	}
+	m.file = file.File
+	err = c.Replay(i, func(rec wal.Record) error {
+		s.recovery.Records++
+		m.cover(rec.LSN)
+		return badRecord(rec, r.replay(m, rec))
+	})
+	if err != nil {
+		return nil, nil, errors.Join(wrapLog(err), m.free())
+	}
+	s.recovery.LogFiles++
+	s.recovery.Words += m.count.Load()
+	return m, r.takeChanged(), nil
+}
+
+// replay applies one record.
+func (r *registry) replay(m *memtable, rec wal.Record) error {
+	switch rec.Kind {
+	case recordAdds:
+		return r.replayAdds(m, rec.Payload)
+	case recordMade:
+		id, row, err := decodeMade(rec.Payload)
+		if err != nil {
+			return err
+		}
+		if now, ok := r.segments[id]; ok && now.words == 0 {
+			r.setSegment(id, now) // replayed once before in this open
+			break
+		}
+		if id < r.nextSegment {
+			return fmt.Errorf("it makes segment %d, and the next id is %d", id, r.nextSegment)
+		}
+		r.nextSegment = id + 1
+		r.setSegment(id, row)
+	case recordClosed:
+		id, err := decodeClosed(rec.Payload)
+		if err != nil {
+			return err
+		}
+		row, ok := r.segments[id]
+		if !ok {
+			return fmt.Errorf("it closes segment %d, which there is not", id)
+		}
+		row.state, row.closedIn = segmentClosed, m.file
+		r.setSegment(id, row)
+	case recordIngest:
+		_, _, _, err := decodeIngest(rec.Payload)
+		return err
+	case recordBitmap:
+		generation, err := decodeBitmap(rec.Payload)
+		if err != nil {
+			return err
+		}
+		r.bitmapGeneration = max(r.bitmapGeneration, generation)
+	default:
+		return fmt.Errorf("%w: kind of record %d", ErrVersion, rec.Kind)
+	}
+	return nil
+}
+
+func (r *registry) replayAdds(m *memtable, payload []byte) error {
+	a, err := decodeAdds(payload)
+	if err != nil {
+		return err
+	}
+	row, ok := r.segments[a.segment]
+	switch {
+	case !ok && a.segment < r.nextSegment:
+		return nil // a segment that was dropped: its words are dead
+	case !ok:
+		return fmt.Errorf("it adds to segment %d, which was never made", a.segment)
+	case m.segment != 0 && m.segment != a.segment:
+		return fmt.Errorf("it adds to segment %d, and its file to %d", a.segment, m.segment)
+	}
+	m.segment = a.segment
+	r.setSegment(a.segment, row)
+	if m.slots == nil {
+		return nil
+	}
+	for i := range a.len() {
+		w := a.word(i)
+		slot, found := m.find(w)
+		if found {
+			continue
+		}
+		if m.full(slot) {
+			return errors.New("bug: a replayed memtable is full")
+		}
+		m.put(slot, w)
+		m.count.Add(1)
+	}
+	return nil
+}
+
+// serveReplayed makes a store that answers from what is on disk and from the
+// replayed log, and writes nothing.
+func (s *Store) serveReplayed(f *found) error {
+	if s.log != nil {
+		s.log.Close() // nothing was appended that anybody waits for
+		s.log = nil
+	}
+	s.recovery.Records, s.recovery.Words, s.recovery.LogFiles = 0, 0, 0
+	r := f.registry
+	tables := []*memtable{}
+	for i, file := range f.chain.Files {
+		if file.File <= r.flushed || file.Prepared || file.Discard {
+			continue
+		}
+		m, _, err := s.replay(f.chain, i)
+		if err != nil {
+			return err
+		}
+		tables = append(tables, m)
+	}
+	// More than one file above the flushed one is rare, and those behind the
+	// second hold no words but in a store that was killed in its recovery.
+	active, frozen, err := fold(tables)
+	if err != nil {
+		return err
+	}
+	s.publishLocked(func(st *state) {
+		for _, id := range r.ids() {
+			if r.segments[id].ingest > f.bitmap.Ingest {
+				st.behind = append(st.behind, id)
+			}
+		}
+	})
+	return s.start(active, frozen)
+}
+
+// fold makes two memtables of any number: the last one, and one with the words
+// of all others.
+func fold(tables []*memtable) (active, frozen *memtable, err error) {
+	for len(tables) > 2 {
+		a, b := tables[0], tables[1]
+		sum, err := newMemtable(int(a.count.Load()+b.count.Load()) + 1)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, m := range []*memtable{a, b} {
+			err := m.sorted(sortedPart, func(words []word) error {
+				for _, w := range words {
+					if slot, found := sum.find(w); !found {
+						sum.put(slot, w)
+						sum.count.Add(1)
+					}
+				}
+				return nil
+			})
+			if err = errors.Join(err, m.free()); err != nil {
+				return nil, nil, err
+			}
+		}
+		tables = append([]*memtable{sum}, tables[2:]...)
+	}
+	if len(tables) == 2 {
+		frozen = tables[0]
+	}
+	return tables[len(tables)-1], frozen, nil
+}
