@@ -11,12 +11,13 @@ import (
 
 // fillOptions are the flags of fill.
 type fillOptions struct {
-	dir    string
-	n      int
-	batch  int
-	memory int64
-	keep   bool
-	crash  bool
+	dir      string
+	n        int
+	batch    int
+	memory   int64
+	expected int64
+	keep     bool
+	crash    bool
 }
 
 func fillCommand(args []string) error {
@@ -26,6 +27,7 @@ func fillCommand(args []string) error {
 	f.StringVar(&o.dir, "store", "", "directory of the store; empty: a temporary one")
 	f.IntVar(&o.batch, "batch", 1000, "URLs in a batch")
 	f.Int64Var(&o.memory, "memory", 0, "Options.MemoryBytes; 0: the default")
+	f.Int64Var(&o.expected, "urls", 0, "Options.ExpectedURLs; 0: the default, and the bitmap grows")
 	f.BoolVar(&o.keep, "keep", false, "keep the store")
 	f.BoolVar(&o.crash, "crash", false, "end without Close, as kill -9 would, and keep the store")
 	if err := f.Parse(args); err != nil {
@@ -45,7 +47,7 @@ func (o *fillOptions) fill() error {
 		return err
 	}
 	defer clean()
-	s, err := store.Open(dir, &store.Options{ExpectedURLs: int64(o.n), MemoryBytes: o.memory, MustCreate: true})
+	s, err := store.Open(dir, &store.Options{ExpectedURLs: o.expected, MemoryBytes: o.memory, MustCreate: true})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func options(d *crashfs.Disk, level store.Durability, memtable int, span int64) 
 	o := &store.Options{
 		Hash: store.HashXXH64, Durability: level,
 		SyncInterval: time.Hour, // an input decides when to sync
-		ExpectedURLs: 2000, MemoryBytes: 1 << 20,
+		ExpectedURLs: 20, MemoryBytes: 1 << 20,
 	}
 	seams := d.Seams()
 	seams.MemtableWords, seams.SpanWords = memtable, span

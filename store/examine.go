@@ -36,24 +36,26 @@ func (s *Store) examine() (*found, error) {
 	if err = errors.Join(err, wrapPebble(db.Close())); err != nil {
 		return nil, err
 	}
+	bad := s.examineRecords(f)
 	path := s.bitmapPath(f.registry)
 	h, _, err := mmapfilter.ReadHeader(s.opts.seams.Device, path)
 	if err != nil {
 		return nil, s.wrapFilter(path, err)
 	}
 	f.noteBitmap(path, h)
-	bad := s.examineRecords(f)
 	if err := s.compare(f); err != nil {
 		return nil, err
 	}
 	return f, bad
 }
 
-// examineRecords notes the numbers of the ingests on record in the log, and
+// examineRecords notes the numbers of the ingests on record in the log, and the
+// bitmap of the last build, of which the registry may not know yet, and
 // tries whether the records above the flushed file can be replayed: one that
 // cannot must be found before the first file is flushed and let go.
 func (s *Store) examineRecords(f *found) error {
 	r := f.registry.clone()
+	defer func() { f.registry.bitmapGeneration = r.bitmapGeneration }()
 	var bad error
 	for i, file := range f.chain.Files {
 		m := &memtable{file: file.File} // without slots: takes no words
@@ -123,8 +125,10 @@ func (s *Store) compare(f *found) error {
 	return nil
 }
 
-func (s *Store) bitmapPath(r *registry) string {
-	return s.opts.seams.FS.PathJoin(s.dir, bitmapName(r.bitmapGeneration))
+func (s *Store) bitmapPath(r *registry) string { return s.bitmapPathOf(r.bitmapGeneration) }
+
+func (s *Store) bitmapPathOf(generation uint64) string {
+	return s.opts.seams.FS.PathJoin(s.dir, bitmapName(generation))
 }
 
 // manifestPath is the file that Pebble's state is in.

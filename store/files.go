@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -16,7 +17,15 @@ import (
 
 const logDir = "log"
 
-func bitmapName(generation uint64) string { return fmt.Sprintf("bitmap-%010d", generation) }
+const bitmapPrefix = "bitmap-"
+
+func bitmapName(generation uint64) string { return fmt.Sprintf(bitmapPrefix+"%010d", generation) }
+
+// isBitmapName reports whether bitmapName makes such a name.
+func isBitmapName(name string) bool {
+	n, err := strconv.ParseUint(strings.TrimPrefix(name, bitmapPrefix), 10, 64)
+	return err == nil && bitmapName(n) == name
+}
 
 // ours reports whether a store's creation could have left the name.
 func ours(name string) bool {
@@ -24,7 +33,7 @@ func ours(name string) bool {
 	case lockName, logDir, pebbleDir, tmpDir, creatingName, creatingName + newSuffix, identityName + newSuffix:
 		return true
 	}
-	return strings.HasPrefix(name, "bitmap-")
+	return strings.HasPrefix(name, bitmapPrefix)
 }
 
 // newSuffix marks a file that is not published yet.

@@ -251,7 +251,7 @@ func (s *Store) writeWords(m *memtable, number uint64) (paths []string, bytes in
 	}
 	err = m.sorted(sortedPart, func(words []word) error {
 		if !planted.ReleaseBeforeBits {
-			if err := s.current.Load().bitmap.SetSorted(words); err != nil {
+			if err := s.setBitsOf(words); err != nil {
 				return err
 			}
 		}
@@ -281,7 +281,7 @@ func (s *Store) writeWords(m *memtable, number uint64) (paths []string, bytes in
 
 // setBits sets the bits of a memtable's words.
 func (s *Store) setBits(m *memtable) error {
-	return m.sorted(sortedPart, s.current.Load().bitmap.SetSorted)
+	return m.sorted(sortedPart, s.setBitsOf)
 }
 
 // writeRows writes rows of the registry as one table.

@@ -33,6 +33,7 @@ type world struct {
 
 	memtableWords int
 	spanWords     int64
+	buildWords    int
 	point         func(name string)         // see seam.Seams
 	fault         func(op errorfs.Op) error // of each operation; may block
 }
@@ -52,7 +53,7 @@ func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: 
 
 func (w *world) options() *Options {
 	o := w.o
-	s := seam.Seams{Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords}
+	s := seam.Seams{Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords}
 	if w.mem != nil {
 		s.FS, s.Device = w.mem, w.twin
 	} else {

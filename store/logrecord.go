@@ -14,6 +14,7 @@ import (
 //	         reserved u16 | reserved u32 | incarnation u64 | span u64
 //	closed   segment u32 | reserved u32
 //	ingest   number u64 | flushed log file u64 | clock stamp 40 bytes
+//	bitmap   generation u64 | counter generation u64 | forget number u64
 //
 // A record that makes a segment stands before the first that names it.
 const (
@@ -21,6 +22,7 @@ const (
 	recordMade
 	recordClosed
 	recordIngest
+	recordBitmap
 )
 
 const (
@@ -28,6 +30,7 @@ const (
 	madeBytes       = 32
 	closedBytes     = 8
 	ingestBytes     = 16 + clockStampBytes
+	bitmapBytes     = 24
 )
 
 // beginAdds starts the payload of an adds record; words are appended to it by
@@ -128,4 +131,26 @@ func decodeIngest(src []byte) (number, flushed uint64, c clockStamp, err error) 
 		return 0, 0, c, fmt.Errorf("ingest record has %d bytes, want %d", len(src), ingestBytes)
 	}
 	return binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:]), decodeClockStamp(src[16:]), nil
+}
+
+// appendBitmap makes the record of a build's end: the generation that counts
+// from then on. It was built from Pebble, so it has no counters and nothing
+// was subtracted.
+func appendBitmap(dst []byte, generation uint64) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, generation)
+	return append(dst, make([]byte, 16)...)
+}
+
+func decodeBitmap(src []byte) (generation uint64, err error) {
+	if len(src) != bitmapBytes {
+		return 0, fmt.Errorf("bitmap record has %d bytes, want %d", len(src), bitmapBytes)
+	}
+	le := binary.LittleEndian
+	if le.Uint64(src[8:]) != 0 || le.Uint64(src[16:]) != 0 {
+		return 0, fmt.Errorf("%w: bitmap record with counters", ErrVersion)
+	}
+	if generation = le.Uint64(src); generation == 0 {
+		return 0, fmt.Errorf("bitmap record of generation 0")
+	}
+	return generation, nil
 }

@@ -16,6 +16,10 @@ import (
 // write to a full disk.
 const diskFullRetry = time.Second
 
+// retiredWait is how long it waits before it looks again whether a bitmap that
+// was let go can be unmapped.
+const retiredWait = 10 * time.Millisecond
+
 // kick tells the maintainer that there may be something to do.
 func (s *Store) kick() {
 	select {
@@ -53,8 +57,8 @@ func (s *Store) maintain() {
 			s.wakeLocked()
 		}
 		s.mu.Unlock()
-		if err != nil {
-			retry.Reset(diskFullRetry)
+		if wait := s.comeAgain(err); wait > 0 {
+			retry.Reset(wait)
 		}
 	}
 }
@@ -66,11 +70,31 @@ func (s *Store) work() error {
 		if more, err := s.step(); err != nil || !more {
 			return err
 		}
+		select {
+		case <-s.maintainer.stop:
+			return nil
+		default:
+		}
 	}
 }
 
-// step makes the next log file, flushes the frozen memtable, or freezes the
-// active one if somebody asks for it. It reports whether it did.
+// comeAgain is how long to wait before looking again without being asked; 0
+// is for ever.
+func (s *Store) comeAgain(err error) time.Duration {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock()
+	switch {
+	case err != nil:
+		return diskFullRetry
+	case len(s.maintainer.retired) > 0:
+		return retiredWait
+	}
+	return max(0, time.Until(s.maintainer.noBuildBefore))
+}
+
+// step does one thing: it makes the next log file, flushes the frozen memtable,
+// freezes the active one if somebody asks for it, or goes on with a build. It
+// reports whether there was something to do.
 //
 // What it goes by, and the freeze, are one hold of the lock: an Add that needs
 // room freezes too.
@@ -91,6 +115,9 @@ func (s *Store) step() (bool, error) {
 		return true, nil
 	}
 	s.mu.Unlock()
+	if done, err := s.stepToBuild(); done || err != nil {
+		return done, err
+	}
 	if (wanted || low) && !prepared {
 		err := s.prepareLog()
 		if err == nil || st.frozen == nil || !errors.Is(err, ErrDiskFull) {
@@ -102,7 +129,10 @@ func (s *Store) step() (bool, error) {
 	if st.frozen != nil {
 		return true, s.flushFrozen(st.frozen)
 	}
-	return false, nil
+	if b := s.maintainer.build; b != nil {
+		return true, s.stepBuild(b)
+	}
+	return false, s.unmapRetired()
 }
 
 // prepareLog makes the next log file, outside of the lock.

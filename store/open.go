@@ -251,6 +251,7 @@ func (s *Store) start(active, frozen *memtable) error {
 	s.maintainer.stop = make(chan struct{})
 	s.maintainer.done = make(chan struct{})
 	go s.maintain()
+	s.kick() // a build may be due
 	return nil
 }
 

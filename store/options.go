@@ -122,9 +122,10 @@ type Options struct {
 	// Interval. Default: 1 s.
 	SyncInterval time.Duration
 
-	// ExpectedURLs sizes the bitmap of a new store, 12 bits a URL. Beyond it
-	// answers stay exact and become slower. Default: 4 Mi, a bitmap of 6 MiB.
-	// An existing store keeps its own.
+	// ExpectedURLs sizes the bitmap of a new store, 12 bits a URL. Nobody has
+	// to know it: a store that holds more builds itself a larger one, twice
+	// the size, while it goes on. Default: 4 Mi, a bitmap of 6 MiB. An
+	// existing store keeps its own.
 	ExpectedURLs int64
 	// MemoryBytes bounds the store's anonymous memory: half of it is for the
 	// two memtables, the rest for caches. Default: 256 MiB; at least 1 MiB.

@@ -198,7 +198,9 @@ func pebbleOptions(fsys vfs.FS, cacheBytes int64, id [16]byte, events *pebbleEve
 		// All levels between the first and the last stay empty: a segment's
 		// tables are merged once or twice in its life and never again.
 		LBaseMaxBytes:         math.MaxInt64 / 16,
-		L0CompactionThreshold: 4,
+		// Four sublevels are merged at once: with two, 100 M URLs cost twice
+		// the merging, 0.9 GB, and went in at 3.5 M/s instead of 4.1.
+		L0CompactionThreshold: 8,
 		FlushSplitBytes:       math.MaxInt64 / 16,
 		MaxOpenFiles:          500,
 		BlockPropertyCollectors: []func() pebble.BlockPropertyCollector{

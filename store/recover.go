@@ -97,6 +97,9 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.removeLeftovers(f.chain); err != nil {
 		return err
 	}
+	if err := s.removeOtherBitmaps(); err != nil {
+		return err
+	}
 	if !planted.NoBitsAtOpen {
 		if err := s.setBitsAgain(f.bitmap.Ingest); err != nil {
 			return err

@@ -63,6 +63,12 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 	case recordIngest:
 		_, _, _, err := decodeIngest(rec.Payload)
 		return err
+	case recordBitmap:
+		generation, err := decodeBitmap(rec.Payload)
+		if err != nil {
+			return err
+		}
+		r.bitmapGeneration = max(r.bitmapGeneration, generation)
 	default:
 		return fmt.Errorf("%w: kind of record %d", ErrVersion, rec.Kind)
 	}

@@ -27,6 +27,7 @@ type Stats struct {
 	Bitmap     BitmapStats     `json:"bitmap"`
 	Log        LogStats        `json:"log"`
 	Flush      FlushStats      `json:"flush"`
+	Build      BuildStats      `json:"build"`
 	Compaction CompactionStats `json:"compaction"`
 	Cache      CacheStats      `json:"cache"`
 	Memtable   MemtableStats   `json:"memtable"`
@@ -119,6 +120,14 @@ type FlushStats struct {
 	IngestNumber uint64        `json:"ingest_number"`
 	// Stalls count the times that an Add had to wait for a flush.
 	Stalls int64 `json:"stalls"`
+}
+
+// BuildStats describe the builds of larger bitmaps since Open.
+type BuildStats struct {
+	Builds int64 `json:"builds"` // that ended with a switch
+	// GivenUp count those that the disk had no space for.
+	GivenUp int64         `json:"given_up"`
+	Time    time.Duration `json:"time_ns"`
 }
 
 // CompactionStats are Pebble's.
@@ -260,6 +269,9 @@ func (s *Store) counterStats(x *Stats) {
 	x.Cache = CacheStats{
 		Slots: s.cache.bytes() / 8, Hits: c.cacheHits.Load(), Misses: c.cacheMisses.Load(), Gets: c.gets.Load(),
 	}
+	x.Build = BuildStats{
+		Builds: c.builds.Load(), GivenUp: c.buildsGivenUp.Load(), Time: time.Duration(c.buildNanos.Load()),
+	}
 	x.Flush = FlushStats{
 		Flushes: c.flushes.Load(), Words: c.flushWords.Load(), Bytes: c.flushBytes.Load(),
 		Time: time.Duration(c.flushNanos.Load()), LastTime: time.Duration(c.lastFlushNanos.Load()),
@@ -324,8 +336,8 @@ const minRateSample = 10_000
 func (s *Store) warn(x *Stats) {
 	warn := func(format string, args ...any) { x.Warnings = append(x.Warnings, fmt.Sprintf(format, args...)) }
 	b := &x.Bitmap
-	if b.Load > 1 {
-		warn("the bitmap is sized for %d URLs and holds %d: answers stay exact and become slower", b.Capacity, x.URLs)
+	if b.Load > overfull || x.Build.GivenUp > 0 {
+		warn("the bitmap is sized for %d URLs and the store holds %d: answers stay exact and become slower", b.Capacity, x.URLs)
 	}
 	if b.Negatives+b.FalseMaybes >= minRateSample && b.MeasuredRate > 2*b.DesignedRate {
 		warn("the bitmap lets %.3f %% through, and was designed for %.3f %%", 100*b.MeasuredRate, 100*b.DesignedRate)

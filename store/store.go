@@ -77,6 +77,11 @@ type Store struct {
 		// bitmap was last synced.
 		bitsUnsynced int64
 		oldestLog    atomic.Uint64 // the oldest log file on disk
+		build        *build        // the one that is under way; nil if there is none
+		retired      []retired     // bitmaps that were let go and are still mapped
+		// noBuildBefore keeps a build that the disk has no space for from
+		// being begun again and again.
+		noBuildBefore time.Time
 		// tornLogs are those of the files found at open that have a torn tail.
 		tornLogs map[uint64]bool
 	}
@@ -97,6 +102,8 @@ type counters struct {
 	flushes, flushWords            atomic.Int64
 	flushBytes, flushNanos         atomic.Int64
 	lastFlushNanos, bitmapSyncs    atomic.Int64
+	builds, buildNanos             atomic.Int64
+	buildsGivenUp                  atomic.Int64
 }
 
 // poison makes the first failed write final: what rests on words not known to
@@ -267,7 +274,7 @@ func (s *Store) close() error {
 		close(s.maintainer.stop)
 		<-s.maintainer.done
 		if s.Err() == nil {
-			errs = append(errs, s.syncBitmap())
+			errs = append(errs, s.closeBuild(), s.syncBitmap())
 		}
 	}
 
@@ -281,7 +288,7 @@ func (s *Store) close() error {
 	if s.log != nil {
 		errs = append(errs, s.logError(s.log.Close()))
 	}
-	errs = append(errs, s.release())
+	errs = append(errs, s.unmapRetired(), s.release())
 	if !s.events.dead.Load() {
 		errs = append(errs, wrapPebble(s.events.apart(s.db.Close)))
 	}

@@ -133,6 +133,10 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
 		return nil
 	}
+	var bad error
+	if f.chain != nil {
+		bad = s.examineRecords(f)
+	}
 	path := s.bitmapPath(f.registry)
 	bitmap, err := mmapfilter.Open(s.opts.seams.Device, path, s.identity.id, true)
 	if err != nil {
@@ -142,7 +146,6 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 		defer func() { err = errors.Join(err, bitmap.Close()) }()
 	}
 	if f.chain != nil {
-		bad := s.examineRecords(f)
 		if err := s.compare(f); err != nil {
 			r.add(s.manifestPath(), doesNotOpen, err)
 		}

@@ -23,6 +23,8 @@ type Seams struct {
 	// MemtableWords is the capacity of a memtable in words. 0: from the
 	// store's MemoryBytes.
 	MemtableWords int
+	// BuildWords is how many words a step of a build scans. 0: as designed.
+	BuildWords int
 	// SpanWords is the size span of a segment in words. 0: as designed.
 	SpanWords int64
 }
