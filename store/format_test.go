@@ -146,11 +146,12 @@ var (
 	}
 	addsFields   = []field{{4, "  segment"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}, {8, "  word of " + formatURLs[1]}}
 	closedFields = []field{{4, "  segment"}, {4, "  reserved"}}
+	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  forget number, 0: none"}}
 	ingestFields = concat([]field{{8, "  ingest number"}, {8, "  flushed log file"}}, clockFields("  "))
 )
 
 // logFiles makes the log that a store makes which is created, takes two URLs,
-// closes their segment and is flushed: two files.
+// closes their segment, is flushed and ends a build: two files.
 func logFiles(t *testing.T) (files [2][]byte) {
 	t.Helper()
 	fsys := vfs.NewMem()
@@ -173,6 +174,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	must(log.Prepare(logMeta(formatClock)))
 	log.Switch()
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
+	log.Append(recordBitmap, appendBitmap(nil, 2))
 	must(log.Close())
 	for i := range files {
 		f, err := fsys.Open(fmt.Sprintf("%010d.log", i+1))
@@ -273,6 +275,7 @@ func formatDumps(t *testing.T) map[string]string {
 		"log file 2": dump(t, 0, logs[1], concat(
 			logHeaderFields("first LSN 0: the file was prepared", "chain", "sealed end"),
 			frameFields("ingest", "19", ingestFields, 0),
+			frameFields("bitmap", "20", bitmapFields, 0),
 			frameFields("sync mark", "1", nil, 0),
 		)...),
 		"bitmap headers": dump(t, 0, bitmap[:104], slotFields("even copy")...) +
@@ -402,7 +405,7 @@ func TestFormatReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest}; fmt.Sprint(kinds) != fmt.Sprint(want) {
+	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordBitmap}; fmt.Sprint(kinds) != fmt.Sprint(want) {
 		t.Errorf("records are of kinds %v, want %v", kinds, want)
 	}
 }

@@ -197,7 +197,7 @@ func pebbleOptions(fsys vfs.FS, cacheBytes int64, id [16]byte, events *pebbleEve
 		FormatMajorVersion: pebbleFormat,
 		// All levels between the first and the last stay empty: a segment's
 		// tables are merged once or twice in its life and never again.
-		LBaseMaxBytes:         math.MaxInt64 / 16,
+		LBaseMaxBytes: math.MaxInt64 / 16,
 		// Four sublevels are merged at once: with two, 100 M URLs cost twice
 		// the merging, 0.9 GB, and went in at 3.5 M/s instead of 4.1.
 		L0CompactionThreshold: 8,
