@@ -37,6 +37,11 @@ func (s *Store) examine() (*found, error) {
 		return nil, err
 	}
 	bad := s.examineRecords(f)
+	// An older registry may name a bitmap that is gone: that is not the
+	// bitmap's fault.
+	if err := s.compare(f); err != nil {
+		return nil, err
+	}
 	path := s.bitmapPath(f.registry)
 	h, _, err := mmapfilter.ReadHeader(s.opts.seams.Device, path)
 	if err != nil {
