@@ -30,7 +30,6 @@ type build struct {
 	// cursor is the key that the next step begins at.
 	cursor []byte
 	start  time.Time
-	words  int64
 }
 
 // buildPart is how many words a step scans before the maintainer looks for a
@@ -116,7 +115,6 @@ func (s *Store) stepBuild(b *build) error {
 	words := make([]word, 0, sortedPart)
 	var last segmentID
 	set := func() error {
-		b.words += int64(len(words))
 		err := b.filter.SetSorted(words)
 		words = words[:0]
 		return err

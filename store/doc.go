@@ -56,7 +56,8 @@
 // Group commit means that many who wait for the log share one write and one
 // fdatasync. The maintainer, one goroutine, flushes a full memtable: it ingests
 // the words and the rows of the registry into Pebble in one call, sets their
-// bits in the bitmap, and lets the memtable and its log file go. See view.go
+// bits in the bitmap, and lets the memtable and its log file go. Past the
+// bitmap's designed fill it builds one of twice the size meanwhile. See view.go
 // for what a look rests on, add.go for the lock, recover.go for what an open
 // does after a crash.
 package store
