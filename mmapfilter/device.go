@@ -30,6 +30,8 @@ type Mapping interface {
 	// Sync makes every store to the mapping that precedes it durable. After
 	// an error nobody knows what is, and a second Sync must not be believed.
 	Sync() error
+	// Linked reports whether the path leads to this file.
+	Linked(path string) (bool, error)
 	// Close unmaps the file. Words is not to be touched any more.
 	Close() error
 }

@@ -78,6 +78,20 @@ func TestGrowWhileAsked(t *testing.T) {
 	eventually(t, "the last build", func() bool { return s.Stats().Bitmap.Load <= 1 })
 }
 
+// TestFlushDuringBuild flushes words, old and new segments' ones, into places
+// that the scan of a build has passed.
+func TestFlushDuringBuild(t *testing.T) {
+	w := inMemory(t).spanned()
+	w.o.ExpectedURLs, w.buildWords = 100, 10
+	s := w.open()
+	for i := 0; i < 3000; i += 50 {
+		s.add(New, keys(i, i+50)...)
+		s.flush()
+	}
+	s.healthy()
+	s.has(Seen, keys(0, 3000)...)
+}
+
 // TestGrowCrash cuts the power at each step of the builds, with none, half and
 // all of what was not synced.
 func TestGrowCrash(t *testing.T) {
