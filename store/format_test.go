@@ -284,7 +284,7 @@ func formatDumps(t *testing.T) map[string]string {
 		)...),
 		"bitmap headers": dump(t, 0, bitmap[:112], slotFields("even copy")...) +
 			dump(t, 2048, bitmap[2048:2048+112], slotFields("odd copy")...),
-		"bitmap sums": dump(t, 8192, bitmap[8192:], field{8, "sum of the page from 1000 to 1fff"}),
+		"bitmap sums":  dump(t, 8192, bitmap[8192:], field{8, "sum of the page from 1000 to 1fff"}),
 		"bitmap block": dump(t, block, bitmap[block:block+64], field{64, fmt.Sprintf("block %d", (block-4096)/64)}),
 		"word key": dump(t, 0, appendWordKey(nil, 1, first),
 			field{4, "segment, big-endian"}, field{8, "word, big-endian"}),
