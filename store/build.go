@@ -113,6 +113,7 @@ func (s *Store) beginBuild(t buildTarget) error {
 	}
 	b.filter = f
 	s.maintainer.build = b
+	s.counters.building.Store(&path)
 	s.opts.seams.At("build-begun")
 	return nil
 }
@@ -156,6 +157,7 @@ func (s *Store) endBuild(b *build) error {
 		return err
 	}
 	s.maintainer.build = nil
+	s.counters.building.Store(nil)
 	s.counters.builds.Add(1)
 	s.counters.buildNanos.Add(int64(time.Since(b.start)))
 	if err := s.removeFilter(old); err != nil {
@@ -259,6 +261,7 @@ func (s *Store) abandonBuild() error {
 		return nil
 	}
 	s.maintainer.build = nil
+	s.counters.building.Store(nil)
 	return errors.Join(b.filter.close(), s.opts.seams.Device.Remove(b.filter.path))
 }
 

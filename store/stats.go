@@ -156,6 +156,8 @@ type BuildStats struct {
 	// GivenUp count those that the disk had no space for.
 	GivenUp int64         `json:"given_up"`
 	Time    time.Duration `json:"time_ns"`
+	// Building is the path of the file that is being built, "" if none is.
+	Building string `json:"building,omitempty"`
 }
 
 // CompactionStats are Pebble's.
@@ -313,6 +315,9 @@ func (s *Store) counterStats(x *Stats) {
 	}
 	x.Build = BuildStats{
 		Builds: c.builds.Load(), GivenUp: c.buildsGivenUp.Load(), Time: time.Duration(c.buildNanos.Load()),
+	}
+	if path := c.building.Load(); path != nil {
+		x.Build.Building = *path
 	}
 	x.Flush = FlushStats{
 		Flushes: c.flushes.Load(), Words: c.flushWords.Load(), Bytes: c.flushBytes.Load(),

@@ -111,6 +111,7 @@ type counters struct {
 	pagesHealed                    atomic.Int64
 	builds, buildNanos             atomic.Int64
 	buildsGivenUp                  atomic.Int64
+	building                       atomic.Pointer[string]
 }
 
 // poison makes the first failed write final: what rests on words not known to
