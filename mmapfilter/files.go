@@ -216,6 +216,8 @@ func (m *mapping) Sync() error {
 	return nil
 }
 
+func (m *mapping) StartSync(off, n int64) { startSync(m.f, off, n) }
+
 func (m *mapping) Linked(path string) (bool, error) {
 	mapped, err := m.f.Stat()
 	if err != nil {

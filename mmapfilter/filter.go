@@ -512,6 +512,18 @@ func (f *Filter) Sync(ingest uint64) error {
 	return nil
 }
 
+// StartSync begins to write back the pages of the words from first to last,
+// and does not wait. It is for who fills a filter in word order and is done with
+// them: else the kernel lets the pages pile up, and then holds up every write of
+// the process. The maintainer calls it.
+func (f *Filter) StartSync(first, last uint64) {
+	if f.body == nil || f.readOnly {
+		return
+	}
+	from, to := f.pageOf(first), f.pageOf(last)
+	f.m.StartSync(f.PageOffset(from), int64(to-from+1)*pageBytes)
+}
+
 // storeBytes stores src, whole words, at an offset of the mapping.
 func (f *Filter) storeBytes(off int, src []byte) error {
 	return f.guard(func() {

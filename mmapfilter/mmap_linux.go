@@ -57,3 +57,9 @@ func datasync(f *os.File) error {
 		}
 	}
 }
+
+// startSync begins to write back a part of the file.
+func startSync(f *os.File, off, n int64) {
+	// It is a hint: what cannot be written is Sync's to report.
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
+}

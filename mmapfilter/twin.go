@@ -256,6 +256,8 @@ func (m *twinMapping) Sync() error {
 	return err
 }
 
+func (*twinMapping) StartSync(int64, int64) {}
+
 func (m *twinMapping) Linked(path string) (bool, error) {
 	m.t.mu.Lock()
 	defer m.t.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"time"
 
 	"dedupstore/internal/planted"
@@ -25,11 +26,14 @@ import (
 type build struct {
 	buildTarget
 	filter *filter
-	// todo are the segments that are still to be scanned, of the first one
-	// from the word on.
-	todo  []segmentID
-	from  word
-	start time.Time
+	// segments are those that had words when it began. They are scanned
+	// together, from the word from on: so each page of the file is written
+	// once.
+	segments []segmentID
+	from     word
+	width    word          // of word space in a step
+	owed     time.Duration // time that it gets before the next flush
+	start    time.Time
 }
 
 // buildTarget says what a build makes.
@@ -85,9 +89,10 @@ func (s *Store) beginBuild(t buildTarget) error {
 	r := s.mu.registry
 	for _, id := range r.ids() {
 		if row := r.segments[id]; row.words > 0 && (t.isBitmap() || row.spanID() == t.span) {
-			b.todo = append(b.todo, id)
+			b.segments = append(b.segments, id)
 		}
 	}
+	b.width = widthOf(uint64(s.buildWords()), r.wordsIn(b.segments))
 	h.Generation = r.bitmapGeneration + 1
 	s.mu.Unlock()
 	if t.isBitmap() {
@@ -118,20 +123,32 @@ func (s *Store) beginBuild(t buildTarget) error {
 	return nil
 }
 
-// stepBuild scans some words and sets their bits; the last step switches.
+// widthOf is how much of word space holds part of all words: part / all of it.
+func widthOf(part, all uint64) word {
+	if part >= all {
+		return ^word(0)
+	}
+	q, _ := bits.Div64(part, 0, all)
+	return q
+}
+
+// stepBuild scans some of word space and sets the bits of its words; the last
+// step switches.
 func (s *Store) stepBuild(b *build) error {
-	for part := s.buildWords(); part > 0 && len(b.todo) > 0; {
-		n, next, err := scanPart(s.db, b.todo[0], b.from, ^word(0), part, b.filter.setSorted)
-		if err != nil {
+	begun := time.Now()
+	defer func() { b.owed -= time.Since(begun) }()
+	last := b.from + b.width
+	if last < b.from {
+		last = ^word(0)
+	}
+	for _, id := range b.segments {
+		if err := scanRange(s.db, id, b.from, last, b.filter.setSorted); err != nil {
 			return err
 		}
-		part -= n
-		if b.from = next; next == 0 {
-			b.todo = b.todo[1:]
-		}
 	}
+	b.filter.StartSync(b.from, last)
 	s.opts.seams.At("build-step")
-	if len(b.todo) > 0 {
+	if b.from = last + 1; b.from != 0 {
 		return nil
 	}
 	return s.endBuild(b)
@@ -234,9 +251,21 @@ func (s *Store) removeFilter(f *filter) error {
 	return nil
 }
 
+// buildShare is how much of a flush's time a build gets after it, although the
+// next flush waits: else a store whose flushes never end would not grow. Adds
+// that keep the maintainer busy go on at two thirds of their rate meanwhile.
+const buildShare = 0.5
+
+// owesBuild reports whether the build under way is to have a step before the
+// next flush.
+func (s *Store) owesBuild() bool {
+	b := s.maintainer.build
+	return b != nil && b.owed > 0
+}
+
 // overfull is the load at which Close waits for a build of the bitmap instead
 // of giving it up: else a store that is open for short whiles only would never
-// grow.
+// grow. So it does if the build is past its half.
 const overfull = 1.5
 
 // closeBuild ends the build that Close has met.
@@ -246,7 +275,8 @@ func (s *Store) closeBuild() error {
 		return nil
 	}
 	full := overfull * float64(s.current.Load().bitmap.header().Capacity)
-	for b.isBitmap() && float64(s.words()) > full && s.maintainer.build != nil {
+	wait := float64(s.words()) > full || b.from > 1<<63
+	for b.isBitmap() && wait && s.maintainer.build != nil {
 		if err := s.stepBuild(b); err != nil {
 			return errors.Join(err, s.abandonBuild())
 		}

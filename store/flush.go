@@ -95,12 +95,16 @@ func (s *Store) flushFrozen(m *memtable) error {
 	s.maintainer.emptied = emptied{m, epoch}
 	s.recycle()
 
+	took := time.Since(start)
+	if b := s.maintainer.build; b != nil {
+		b.owed = time.Duration(buildShare * float64(took))
+	}
 	c := &s.counters
 	c.flushes.Add(1)
 	c.flushWords.Add(words)
 	c.flushBytes.Add(bytes)
-	c.flushNanos.Add(int64(time.Since(start)))
-	c.lastFlushNanos.Store(int64(time.Since(start)))
+	c.flushNanos.Add(int64(took))
+	c.lastFlushNanos.Store(int64(took))
 	return nil
 }
 

@@ -70,22 +70,16 @@ func (s *Store) checkPages(f *filter) error {
 func (s *Store) healPage(f *filter, of []segmentID, page uint64) error {
 	first, last := f.PageRange(page)
 	for _, id := range of {
-		for from := first; ; {
-			_, next, err := scanPart(s.db, id, from, last, sortedPart, f.setSorted)
-			if err != nil {
-				return err
-			}
-			if from = next; next == 0 {
-				break
-			}
+		if err := scanRange(s.db, id, first, last, f.setSorted); err != nil {
+			return err
 		}
 	}
+	s.counters.pagesHealed.Add(1)
 	f.Healed(page)
 	s.opts.seams.At("page-set")
 	if err := f.Sync(f.header().Ingest); err != nil {
 		return fmt.Errorf("store: sync %s: %w", f.path, err)
 	}
-	s.counters.pagesHealed.Add(1)
 	s.opts.Logger.Warn("store: a damaged page of a filter was set again", "path", f.path, "page", page)
 	return nil
 }

@@ -134,7 +134,7 @@ func (s *Store) step() (bool, error) {
 		// The log file that the frozen memtable's flush lets go of may be
 		// the room that is missing.
 	}
-	if st.frozen != nil {
+	if st.frozen != nil && !s.owesBuild() {
 		return true, s.flushFrozen(st.frozen)
 	}
 	if done, err := s.heal(); done || err != nil {

@@ -268,33 +268,25 @@ func wrapPebble(err error) error {
 // scanSegment calls fn with a segment's words in ascending order, in parts. fn
 // may keep nothing.
 func scanSegment(db pebble.Reader, id segmentID, fn func([]word) error) error {
-	_, _, err := scanPart(db, id, 0, ^word(0), math.MaxInt, fn)
-	return err
+	return scanRange(db, id, 0, ^word(0), fn)
 }
 
-// scanPart calls fn with the first n words of a segment from the word first to
-// the word last, in ascending order, in parts. It returns how many there were,
-// and the word to go on at, which is 0 if that was all. fn may keep nothing.
-func scanPart(db pebble.Reader, id segmentID, first, last word, n int, fn func([]word) error) (scanned int, next word, err error) {
+// scanRange does the same with the words from first to last.
+func scanRange(db pebble.Reader, id segmentID, first, last word, fn func([]word) error) error {
 	it, err := db.NewIter(&pebble.IterOptions{
 		LowerBound: appendWordKey(nil, id, first),
 		UpperBound: append(appendWordKey(nil, id, last), 0),
 	})
 	if err != nil {
-		return 0, 0, wrapPebble(err)
+		return wrapPebble(err)
 	}
-	words := make([]word, 0, min(n, 1<<10))
+	var words []word
 	for it.First(); it.Valid(); it.Next() {
 		_, w, ok := decodeWordKey(it.Key())
 		if !ok {
 			err = &CorruptError{Path: pebbleDir, Offset: -1, Reason: fmt.Sprintf("key %x is no word's", it.Key())}
 			break
 		}
-		if scanned == n {
-			next = w
-			break
-		}
-		scanned++
 		if words = append(words, w); len(words) == sortedPart {
 			if err = fn(words); err != nil {
 				break
@@ -305,5 +297,5 @@ func scanPart(db pebble.Reader, id segmentID, first, last word, n int, fn func([
 	if err == nil && len(words) > 0 && it.Error() == nil {
 		err = fn(words)
 	}
-	return scanned, next, errors.Join(err, wrapPebble(it.Close()))
+	return errors.Join(err, wrapPebble(it.Close()))
 }
