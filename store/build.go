@@ -253,8 +253,8 @@ func (s *Store) removeFilter(f *filter) error {
 
 // buildShare is how much of a flush's time a build gets after it, although the
 // next flush waits: else a store whose flushes never end would not grow. Adds
-// that keep the maintainer busy go on at two thirds of their rate meanwhile.
-const buildShare = 0.5
+// that keep the maintainer busy go on at four fifths of their rate meanwhile.
+const buildShare = 0.25
 
 // owesBuild reports whether the build under way is to have a step before the
 // next flush.
