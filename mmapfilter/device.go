@@ -30,6 +30,9 @@ type Mapping interface {
 	// Sync makes every store to the mapping that precedes it durable. After
 	// an error nobody knows what is, and a second Sync must not be believed.
 	Sync() error
+	// Linked reports whether a path leads to the mapped file: it does not any
+	// more when the file was unlinked, or another was put in its place.
+	Linked(path string) (bool, error)
 	// Close unmaps the file. Words is not to be touched any more.
 	Close() error
 }

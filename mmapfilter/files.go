@@ -216,6 +216,18 @@ func (m *mapping) Sync() error {
 	return nil
 }
 
+func (m *mapping) Linked(path string) (bool, error) {
+	mapped, err := m.f.Stat()
+	if err != nil {
+		return false, err
+	}
+	found, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mapped, found), err
+}
+
 func (m *mapping) Close() error {
 	if m.bytes == nil {
 		return nil

@@ -85,11 +85,15 @@ type Filter struct {
 	blocks uint64
 	seed   uint64
 	probes uint32
+	// unsure is what Sure looks at: 0 if all pages are good, and never less
+	// than the number of those that are not.
+	unsure atomic.Int64
 
 	readOnly bool
 	path     string
 	m        Mapping
 	words    []uint64 // the whole file
+	sums     []uint64 // of the pages of body
 
 	fixed Header // what of the header never changes
 
@@ -104,18 +108,40 @@ type Filter struct {
 	// believe them would leave them off the disk for good. Only bits above
 	// the header's ingest number can be of that kind, and those are set again
 	// after Open; storing them makes their pages dirty.
-	again bool
+	again      bool
+	dirty      *bitset.BitSet // pages whose bits may be newer than their sums
+	changing   uint64         // the page of the last change, or noPage
+	next       uint64         // the page at which CheckPages goes on
+	sumsSum    uint64         // of the header as of the last Sync
+	mistrusted bool           // what the next header says of Unverified
 
 	// Written by the maintainer, read by anyone.
-	ingest atomic.Uint64
-	synced atomic.Uint64 // ones in the header
-	ones   atomic.Uint64 // bits set by now
+	ingest     atomic.Uint64
+	synced     atomic.Uint64 // ones in the header
+	ones       atomic.Uint64 // bits set by now
+	unverified atomic.Bool   // in the header
+
+	// Written and read by anyone.
+	states pageStates
+	bad    atomic.Int64 // never less than the number of bad pages
+
+	hooks hooks
+}
+
+// hooks are put in by tests.
+type hooks struct {
+	// checking runs when a lookup has found a page unchecked, and goes on to
+	// read it.
+	checking func(page uint64)
+	// uncheckedChanges lets the maintainer change pages that are unchecked.
+	uncheckedChanges bool
 }
 
 // Create makes the file of an empty filter and maps it. The file is allocated
 // in full first: where there is no room, the error is ErrNoSpace. Of a Create
 // that did not return nil nothing is left, or after a crash at most the file
-// path+TmpSuffix. h.Ones is ignored. An existing file is an error.
+// path+TmpSuffix. h.Ones and h.Unverified are ignored: nothing is set, and all
+// pages are good. An existing file is an error.
 func Create(d Device, path string, h Header) (*Filter, error) {
 	if err := h.validate(); err != nil {
 		return nil, fmt.Errorf("%w: create %s", err, path)
@@ -136,7 +162,7 @@ func create(d Device, path string, h Header) (_ *Filter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Ones = 0
+	h.Ones, h.Unverified = 0, false
 	first := slot{Header: h, sequence: 1}
 	f := newFilter(path, m, first, false)
 	defer func() {
@@ -144,6 +170,10 @@ func create(d Device, path string, h Header) (_ *Filter, err error) {
 			err = errors.Join(err, f.Close(), d.Remove(tmp))
 		}
 	}()
+	if err := f.guard(f.storeFirstSums); err != nil {
+		return nil, err
+	}
+	first.sums = f.sumsSum
 	if err := f.storeBytes(0, appendPage(nil, first)); err != nil {
 		return nil, err
 	}
@@ -159,6 +189,10 @@ func create(d Device, path string, h Header) (_ *Filter, err error) {
 // Open maps the filter of a store. Whatever the file says is checked before
 // any of it is believed, and before it is mapped. The error is ErrCorrupt,
 // ErrVersion, ErrForeign, or the file system's.
+//
+// The filter counts as left by a crash: its sums may be older than its bits, so
+// nothing is checked, and the first Sync makes all of them anew. A caller that
+// knows better says so by TrustSums.
 func Open(d Device, path string, storeID [16]byte, readOnly bool) (*Filter, error) {
 	s, _, err := readSlot(d, path)
 	if err != nil {
@@ -176,6 +210,7 @@ func Open(d Device, path string, storeID [16]byte, readOnly bool) (*Filter, erro
 	}
 	f := newFilter(path, m, s, readOnly)
 	f.again = true
+	f.dirty.SetAll()
 	return f, nil
 }
 
@@ -224,8 +259,9 @@ func readSlot(d Device, path string) (s slot, torn bool, err error) {
 
 func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
 	words := m.Words()
+	afterBlocks := pageWords + s.Blocks*blockWords
 	f := &Filter{
-		body:     words[pageBytes/8:],
+		body:     words[pageWords:afterBlocks],
 		blocks:   s.Blocks,
 		seed:     s.Seed,
 		probes:   s.Probes,
@@ -233,9 +269,17 @@ func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
 		path:     path,
 		m:        m,
 		words:    words,
+		sums:     words[afterBlocks:],
 		fixed:    Header{StoreID: s.StoreID, Generation: s.Generation, Params: s.Params},
 		sequence: s.sequence,
+
+		dirty:      bitset.New(uint(s.Pages())),
+		changing:   noPage,
+		sumsSum:    s.sums,
+		mistrusted: s.Unverified,
+		states:     newPageStates(s.Pages()),
 	}
+	f.unverified.Store(s.Unverified)
 	f.ingest.Store(s.Ingest)
 	f.synced.Store(s.Ones)
 	f.ones.Store(s.Ones)
@@ -245,7 +289,7 @@ func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
 // Header returns the header as of the last Sync.
 func (f *Filter) Header() Header {
 	h := f.fixed
-	h.Ingest, h.Ones = f.ingest.Load(), f.synced.Load()
+	h.Ingest, h.Ones, h.Unverified = f.ingest.Load(), f.synced.Load(), f.unverified.Load()
 	return h
 }
 
@@ -383,6 +427,9 @@ func (f *Filter) or(b uint64, set *[blockWords]uint64) {
 	for i, want := range set {
 		old := block[i]
 		if want&^old != 0 || f.again && want != 0 {
+			if page := b / BlocksPerPage; page != f.changing {
+				f.beginChange(page)
+			}
 			atomic.StoreUint64(&block[i], old|want)
 			ones += bits.OnesCount64(want &^ old)
 		}
@@ -450,8 +497,12 @@ func (f *Filter) CountBits(ctx context.Context) (uint64, error) {
 	return ones, nil
 }
 
-// Sync makes the bits that are set durable, and only then the header that
-// says so: ingest is the number that they cover, which never goes back.
+// Sync makes the bits that are set durable, with the sums of the pages that
+// they changed, and only then the header that says so: ingest is the number
+// that they cover, which never goes back.
+//
+// Beside what the disk takes, it costs 0.4 µs for each page that was changed
+// since the last Sync, and 1 ns for each page of the filter.
 //
 // A Sync that failed is not tried again, since the second one would report
 // success over data that is gone: its error is the answer of every further
@@ -464,11 +515,14 @@ func (f *Filter) Sync(ingest uint64) error {
 	if last := f.ingest.Load(); ingest < last {
 		return fmt.Errorf("mmapfilter: sync %s: ingest number goes back from %d to %d", f.path, last, ingest)
 	}
+	if err := f.guard(f.storeSums); err != nil {
+		return f.fail(err)
+	}
 	if err := f.m.Sync(); err != nil {
 		return f.fail(fmt.Errorf("mmapfilter: sync %s: %w", f.path, err))
 	}
-	s := slot{Header: f.fixed, sequence: f.sequence + 1}
-	s.Ingest, s.Ones = ingest, f.ones.Load()
+	s := slot{Header: f.fixed, sequence: f.sequence + 1, sums: f.sumsSum}
+	s.Ingest, s.Ones, s.Unverified = ingest, min(f.ones.Load(), f.fixed.Bits()), f.mistrusted
 	var buf [headerBytes]byte
 	if err := f.storeBytes(s.index()*slotBytes, appendSlot(buf[:0], s)); err != nil {
 		return f.fail(err)
@@ -480,6 +534,7 @@ func (f *Filter) Sync(ingest uint64) error {
 	f.again = false
 	f.ingest.Store(s.Ingest)
 	f.synced.Store(s.Ones)
+	f.unverified.Store(s.Unverified)
 	return nil
 }
 
@@ -492,6 +547,19 @@ func (f *Filter) storeBytes(off int, src []byte) error {
 	})
 }
 
+// Linked reports whether the filter's path still leads to its file. A file that
+// was removed, or another in its place, is false and no error.
+func (f *Filter) Linked() (bool, error) {
+	if f.body == nil {
+		return false, ErrClosed
+	}
+	linked, err := f.m.Linked(f.path)
+	if err != nil {
+		return false, fmt.Errorf("mmapfilter: look for %s: %w", f.path, err)
+	}
+	return linked, nil
+}
+
 // Close unmaps the file. It does not sync it. The first call counts.
 func (f *Filter) Close() error {
 	if f.body == nil {
@@ -499,7 +567,7 @@ func (f *Filter) Close() error {
 	}
 	// A lookup that comes too late is a panic if it sees this, and a race for
 	// the detector if it does not.
-	f.body, f.words = nil, nil
+	f.body, f.words, f.sums = nil, nil, nil
 	if err := f.m.Close(); err != nil {
 		return fmt.Errorf("mmapfilter: close %s: %w", f.path, err)
 	}

@@ -13,11 +13,11 @@ import (
 
 const (
 	magic   = "DDFILTER"
-	version = 1
+	version = 2
 
 	pageBytes   = 4096 // of the header, and before the first block
 	slotBytes   = pageBytes / 2
-	headerBytes = 104
+	headerBytes = 112
 
 	offMagic      = 0
 	offVersion    = 8
@@ -32,27 +32,32 @@ const (
 	offCapacity   = 72
 	offOnes       = 80
 	offSequence   = 88
-	offChecksum   = 96
+	offSums       = 96
+	offChecksum   = 104
 )
+
+// flagUnverified is bit 0 of the flags. The others are zero.
+const flagUnverified = 1
 
 // A Header says whose a filter is, what it covers, and its geometry.
 //
 //	the header page                     a header, little-endian
 //	+------+------------------------+   +-----+------+---------------------------+
 //	|    0 | header, even sequence  |   |   0 | [8]  | magic "DDFILTER"          |
-//	|  104 | zero                   |   |   8 | u32  | version = 1               |
-//	| 2048 | header, odd sequence   |   |  12 | u32  | flags = 0                 |
-//	| 2152 | zero                   |   |  16 | [16] | store id                  |
+//	|  112 | zero                   |   |   8 | u32  | version = 2               |
+//	| 2048 | header, odd sequence   |   |  12 | u32  | flags: bit 0 unverified   |
+//	| 2160 | zero                   |   |  16 | [16] | store id                  |
 //	+------+------------------------+   |  32 | u64  | generation                |
 //	| 4096 | Blocks * 64 bytes of   |   |  40 | u64  | ingest number             |
 //	|      | bits: word b*8 + i/64, |   |  48 | u64  | blocks                    |
 //	|      | bit i%64 is bit i of   |   |  56 | u32  | probes                    |
 //	|      | block b                |   |  60 | u32  | zero                      |
 //	+------+------------------------+   |  64 | u64  | seed                      |
-//	                                    |  72 | u64  | capacity, words           |
-//	                                    |  80 | u64  | ones: bits set            |
-//	                                    |  88 | u64  | sequence                  |
-//	                                    |  96 | u64  | xxh64 of bytes 0 to 96    |
+//	| then | Blocks / 64 sums, u64: |   |  72 | u64  | capacity, words           |
+//	|      | xxh64, seed p, of page |   |  80 | u64  | ones: bits set            |
+//	|      | p, which is blocks     |   |  88 | u64  | sequence                  |
+//	|      | p*64 to p*64 + 63      |   |  96 | u64  | xxh64 of all sums         |
+//	+------+------------------------+   | 104 | u64  | xxh64 of bytes 0 to 104   |
 //	                                    +-----+------+---------------------------+
 //
 // A header is updated by stores into the mapping, and the kernel may write
@@ -67,6 +72,10 @@ const (
 // older copy, whose ingest number is lower, and a lower number only means
 // that more bits are set again than needed. It never claims a bit that is not
 // durable.
+//
+// The sums are not held twice. The header speaks of them as they were at its
+// own Sync: those that a crash has left half updated do not fit to it, and are
+// not believed, see TrustSums.
 type Header struct {
 	// StoreID is the store that the file belongs to.
 	StoreID [16]byte
@@ -77,14 +86,20 @@ type Header struct {
 	Params
 	// Ones is the number of bits set, as counted by SetSorted and CountBits.
 	// After a crash it may lack bits that reached the disk after the last
-	// Sync. It is never more than are set.
+	// Sync. It is never more than are set, unless pages were healed: a bit
+	// that was lost and set again counts twice.
 	Ones uint64
+	// Unverified says that the bits come from before a crash or worse, and
+	// that the sums were made of them as they were found: they say that the
+	// bits are the same since, not that they are right. See MarkUnverified.
+	Unverified bool
 }
 
 // A slot is one copy of the header as it stands in the page.
 type slot struct {
 	Header
 	sequence uint64
+	sums     uint64 // xxh64 of all sums
 }
 
 // index returns which half of the page a slot belongs into.
@@ -96,7 +111,11 @@ func appendSlot(dst []byte, s slot) []byte {
 	le := binary.LittleEndian
 	dst = append(dst, magic...)
 	dst = le.AppendUint32(dst, version)
-	dst = le.AppendUint32(dst, 0) // flags
+	var flags uint32
+	if s.Unverified {
+		flags |= flagUnverified
+	}
+	dst = le.AppendUint32(dst, flags)
 	dst = append(dst, s.StoreID[:]...)
 	dst = le.AppendUint64(dst, s.Generation)
 	dst = le.AppendUint64(dst, s.Ingest)
@@ -107,6 +126,7 @@ func appendSlot(dst []byte, s slot) []byte {
 	dst = le.AppendUint64(dst, s.Capacity)
 	dst = le.AppendUint64(dst, s.Ones)
 	dst = le.AppendUint64(dst, s.sequence)
+	dst = le.AppendUint64(dst, s.sums)
 	return le.AppendUint64(dst, xxhash.Sum64(dst[start:]))
 }
 
@@ -125,6 +145,7 @@ func decodeSlot(page []byte, i int, fileSize int64) (slot, error) {
 	if got, want := le.Uint64(src[offChecksum:]), xxhash.Sum64(src[:offChecksum]); got != want {
 		return slot{}, corruptf(int64(base+offChecksum), "header checksum is %016x, want %016x", got, want)
 	}
+	flags := le.Uint32(src[offFlags:])
 	s := slot{
 		Header: Header{
 			StoreID:    [16]byte(src[offStoreID:]),
@@ -136,12 +157,14 @@ func decodeSlot(page []byte, i int, fileSize int64) (slot, error) {
 				Seed:     le.Uint64(src[offSeed:]),
 				Capacity: le.Uint64(src[offCapacity:]),
 			},
-			Ones: le.Uint64(src[offOnes:]),
+			Ones:       le.Uint64(src[offOnes:]),
+			Unverified: flags&flagUnverified != 0,
 		},
 		sequence: le.Uint64(src[offSequence:]),
+		sums:     le.Uint64(src[offSums:]),
 	}
-	if flags := le.Uint32(src[offFlags:]); flags != 0 {
-		return slot{}, corruptf(int64(base+offFlags), "flags are %#x, want 0", flags)
+	if flags&^flagUnverified != 0 {
+		return slot{}, corruptf(int64(base+offFlags), "flags are %#x, want 0 or %#x", flags, flagUnverified)
 	}
 	if r := le.Uint32(src[offReserved:]); r != 0 {
 		return slot{}, corruptf(int64(base+offReserved), "reserved field is %#x, want 0", r)

@@ -15,6 +15,12 @@ func wordsOf(b []byte) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
 
+// bytesOf returns the bytes of words as they lie in memory, which is as they
+// lie in a file.
+func bytesOf(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+}
+
 // offsetIn returns the offset in bytes of an address within words, and whether
 // it lies there.
 func offsetIn(words []uint64, addr uintptr) (int64, bool) {

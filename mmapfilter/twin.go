@@ -19,8 +19,8 @@ import (
 // content of the disk, as if the kernel had dropped them from its cache.
 type Twin struct {
 	// Fail, when not nil, is called before each operation: "create", "open",
-	// "peek", "list", "rename" (of the new path), "remove" or "sync". What it
-	// returns is the operation's error. It is set before the Twin is used and
+	// "peek", "list", "rename" (of the new path), "remove", "sync" or
+	// "linked". What it returns is the operation's error. It is set before the Twin is used and
 	// may be called by several goroutines.
 	Fail func(op, path string) error
 
@@ -256,6 +256,15 @@ func (m *twinMapping) Sync() error {
 		copy(m.f.durable[at:], page)
 	})
 	return err
+}
+
+func (m *twinMapping) Linked(path string) (bool, error) {
+	if err := m.t.fail("linked", path); err != nil {
+		return false, err
+	}
+	m.t.mu.Lock()
+	defer m.t.mu.Unlock()
+	return m.t.files[path] == m.f, nil
 }
 
 func (m *twinMapping) Close() error { return nil }
