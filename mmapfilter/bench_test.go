@@ -148,3 +148,88 @@ func newTestFilter(tb testing.TB, d Device, p Params) *Filter {
 }
 
 var testStore = [16]byte{'a', ' ', 's', 't', 'o', 'r', 'e'}
+
+// BenchmarkSums is what sums cost: in a Sync beside the disk's part, for a
+// lookup where all pages are good, and for the check of a page by a lookup and
+// by the maintainer.
+func BenchmarkSums(b *testing.B) {
+	f := newTestFilter(b, Files, ParamsFor(benchSizes[1], 1))
+	pages := f.fixed.Pages()
+	if err := f.SetSorted(sortedWords(rand.New(rand.NewPCG(1, 2)), 10_000_000)); err != nil {
+		b.Fatal(err)
+	}
+	if err := f.Sync(1); err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("%d pages", pages)
+	for _, dirty := range []uint64{0, 100, pages} {
+		b.Run(fmt.Sprintf("store/%ddirty", dirty), func(b *testing.B) {
+			for b.Loop() {
+				for i := range dirty {
+					f.dirty.Set(uint(i * (pages / dirty)))
+				}
+				f.storeSums()
+			}
+		})
+		b.Run(fmt.Sprintf("Sync/%ddirty", dirty), func(b *testing.B) {
+			for b.Loop() {
+				for i := range dirty {
+					f.dirty.Set(uint(i * (pages / dirty)))
+				}
+				if err := f.Sync(1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("Sure/good", func(b *testing.B) {
+		w := uint64(0)
+		for b.Loop() {
+			if !f.Sure(w) {
+				b.Fatal("not sure")
+			}
+			w += mixer
+		}
+	})
+	b.Run("Sure/onebad", func(b *testing.B) {
+		f.MarkBad(0)
+		w := uint64(1 << 62)
+		for b.Loop() {
+			f.Sure(w)
+			w += mixer
+		}
+		f.Healed(0)
+	})
+	b.Run("Sure/unchecked", func(b *testing.B) {
+		page := uint64(0)
+		for b.Loop() {
+			f.move(page, pageGood, pageUnchecked)
+			if !f.sure(page) {
+				b.Fatal("not sure")
+			}
+			page = (page + 1) % pages
+		}
+	})
+	b.Run("check", func(b *testing.B) {
+		page := uint64(0)
+		for b.Loop() {
+			f.check(page)
+			page = (page + 1) % pages
+		}
+	})
+	b.Run("TrustSums", func(b *testing.B) {
+		for b.Loop() {
+			if !f.TrustSums() {
+				b.Fatal("not trusted")
+			}
+			for page := range pages {
+				f.move(page, pageUnchecked, pageGood)
+			}
+		}
+	})
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			f.storeFirstSums()
+		}
+	})
+}

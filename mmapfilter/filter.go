@@ -10,10 +10,10 @@
 //	floor(word*Blocks/2^64)  │  hi ^ lo of (word^Seed) * odd │
 //	        │                └───────────────┬───────────────┘
 //	        ▼                                ▼  Probes times 9 bits
-//	┌────────┬────────┬─ ─ ─┬────────────────────────┬─ ─ ─┬────────┐
-//	│ header │ block 0│     │ block b: 512 bits,     │     │ block  │
-//	│ 4096 B │  64 B  │     │ one cache line         │     │ B-1    │
-//	└────────┴────────┴─ ─ ─┴────────────────────────┴─ ─ ─┴────────┘
+//	┌────────┬────────┬─ ─ ─┬────────────────────────┬─ ─ ─┬────────┬──────────┐
+//	│ header │ block 0│     │ block b: 512 bits,     │     │ block  │ page sums│
+//	│ 4096 B │  64 B  │     │ one cache line         │     │ B-1    │ 8 B each │
+//	└────────┴────────┴─ ─ ─┴────────────────────────┴─ ─ ─┴────────┴──────────┘
 //
 // A lookup costs one cache miss. At capacity (12 bits a word, 7 probes) the
 // rate of false positives is 0.41 %, against 0.33 % if the probes were not
@@ -33,21 +33,37 @@
 // n or something older, never something newer than the bits. Bits set after
 // the last Sync may be there or not, each page by itself.
 //
+// Each page of 64 blocks has a checksum, which Sync brings up to date. Where the
+// caller knows that the filter was closed cleanly (TrustSums), a page that was
+// damaged at rest is told from one that is as it was written: by whoever asks it
+// first (Sure), by the maintainer in steps (CheckPages), and before it is
+// changed. A page that is bad stays so, over Sync and Open, until the words of
+// its range (PageRange) were set again and Healed says so. A sum that is damaged
+// itself, or left behind by a crash, makes no page good or bad: then TrustSums
+// is false.
+//
 // # What is not
 //
-// The bits carry no checksum. Words that are not uniform are not spread: they
-// fill the blocks that they fall into.
+// Has looks at no sum: a caller that wants to be sure of a "definitely not" asks
+// Sure before it. After a crash there is nothing to check against. A page that
+// was checked is not checked again before it is next changed, and damage
+// between a change and the Sync behind it goes into the sum. A bit too many that
+// damage has set is not taken away.
+//
+// Words that are not uniform are not spread: they fill the blocks that they fall
+// into.
 //
 // A page that cannot be read raises SIGBUS. SetSorted, OrBlocks, MissingSorted,
-// CountBits and Sync turn it into a *FaultError. Has and Touch do not, since that
-// costs as much as they do; a caller does it for a batch, see Filter.Fault.
+// CountBits, CheckPages, VerifySums and Sync turn it into a *FaultError. Has,
+// Sure and Touch do not, since that costs as much as they do; a caller does it
+// for a batch, see Filter.Fault.
 //
 // # Concurrency
 //
-// Has, Touch, MissingSorted, Fill, Header and Bytes may be called by any
-// number of goroutines, beside the one that changes the filter. SetSorted,
-// OrBlocks, Sync and CountBits are that one's, which is called the maintainer.
-// Close is called when nobody uses the filter any more, which is for the
+// Has, Touch, Sure, AllSure, MarkBad, BadPages, Unchecked, PageRange,
+// MissingSorted, Fill, Header and Bytes may be called by any number of
+// goroutines, beside the one that changes the filter. All others are that one's,
+// which is called the maintainer. Close is called when nobody uses the filter any more, which is for the
 // caller to see to: a lookup in a mapping that is gone ends the process.
 //
 //	f, err := mmapfilter.Create(mmapfilter.Files, "bits", mmapfilter.Header{
@@ -422,14 +438,14 @@ func (f *Filter) setSorted(words []uint64) {
 // or sets bits in a block. There is one writer, so a load and a store are
 // enough; lookups at the same time see each word as it was or as it will be.
 func (f *Filter) or(b uint64, set *[blockWords]uint64) {
+	if page := b / BlocksPerPage; page != f.changing {
+		f.beginChange(page)
+	}
 	block := (*[blockWords]uint64)(f.body[b*blockWords:])
 	var ones int
 	for i, want := range set {
 		old := block[i]
 		if want&^old != 0 || f.again && want != 0 {
-			if page := b / BlocksPerPage; page != f.changing {
-				f.beginChange(page)
-			}
 			atomic.StoreUint64(&block[i], old|want)
 			ones += bits.OnesCount64(want &^ old)
 		}
@@ -501,8 +517,9 @@ func (f *Filter) CountBits(ctx context.Context) (uint64, error) {
 // they changed, and only then the header that says so: ingest is the number
 // that they cover, which never goes back.
 //
-// Beside what the disk takes, it costs 0.4 µs for each page that was changed
-// since the last Sync, and 1 ns for each page of the filter.
+// Beside what the disk takes, it costs 0.2 µs for each page that was changed
+// since the last Sync, and 0.4 ns for each page of the filter: for one of 150 MB
+// 14 µs, and 7 ms if all of it was changed.
 //
 // A Sync that failed is not tried again, since the second one would report
 // success over data that is gone: its error is the answer of every further

@@ -73,8 +73,7 @@ func (f *Filter) storeSums() {
 	f.changing = noPage
 }
 
-// beginChange runs before the first change to a page since the last one to
-// another page.
+// beginChange runs before a page is changed, once for a run of changes to it.
 func (f *Filter) beginChange(page uint64) {
 	f.changing = page
 	if f.dirty.Test(uint(page)) {
@@ -171,8 +170,9 @@ func (f *Filter) MarkUnverified() { f.mistrusted = true }
 func (f *Filter) AllSure() bool { return f.unsure.Load() == 0 }
 
 // Sure reports whether a "definitely not" about a word can be believed: whether
-// its page is as it was written. If nobody has looked yet, it does, which reads
-// the page (0.6 µs where that is in memory) and may fault as Has may.
+// its page is as it was written, or nothing is known against it, as after an
+// Open without TrustSums. If nobody has compared the page yet, it does; that reads
+// the page (0.5 µs where that is in memory) and may fault as Has may.
 //
 // It must be called before Has: a page may be bad when Has asks it, and have
 // been healed before Sure is. After AllSure or Sure, each later Has is sure.
@@ -189,7 +189,7 @@ func (f *Filter) sure(page uint64) bool {
 }
 
 // CheckPages checks up to n pages that are unchecked, in order, and reports
-// whether there may be more. A page that cannot be read is a *FaultError; it
+// whether there may be more. One takes 0.2 µs where it is in memory. A page that cannot be read is a *FaultError; it
 // stays unchecked, and the next call goes on behind it.
 func (f *Filter) CheckPages(n int) (more bool, err error) {
 	if f.body == nil {

@@ -430,8 +430,10 @@ func TestChecksRace(t *testing.T) {
 				}
 			})
 		}
-		close(start)
 		for i, part := range slices.Collect(slices.Chunk(changed, 500)) {
+			if i == 1 { // so that there is one page at least that lookups come late to
+				close(start)
+			}
 			if err := f.SetSorted(part); err != nil {
 				t.Error(err)
 			}

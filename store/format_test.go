@@ -192,7 +192,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 func slotFields(name string) []field {
 	return []field{
 		{8, name + `: magic "DDFILTER"`},
-		{4, "version 1"},
+		{4, "version 2"},
 		{4, "flags"},
 		{16, "store id"},
 		{8, "generation"},
@@ -204,7 +204,8 @@ func slotFields(name string) []field {
 		{8, "capacity, words"},
 		{8, "ones: bits set"},
 		{8, "sequence"},
-		{8, "checksum of the 96 bytes before"},
+		{8, "checksum of all sums"},
+		{8, "checksum of the 104 bytes before"},
 	}
 }
 
@@ -278,9 +279,10 @@ func formatDumps(t *testing.T) map[string]string {
 			frameFields("bitmap", "20", bitmapFields, 0),
 			frameFields("sync mark", "1", nil, 0),
 		)...),
-		"bitmap headers": dump(t, 0, bitmap[:104], slotFields("even copy")...) +
-			dump(t, 2048, bitmap[2048:2048+104], slotFields("odd copy")...),
+		"bitmap headers": dump(t, 0, bitmap[:112], slotFields("even copy")...) +
+			dump(t, 2048, bitmap[2048:2048+112], slotFields("odd copy")...),
 		"bitmap block": dump(t, block, bitmap[block:block+64], field{64, fmt.Sprintf("block %d", (block-4096)/64)}),
+		"bitmap sum":   dump(t, 8192, bitmap[8192:], field{8, "sum of page 0"}),
 		"word key": dump(t, 0, appendWordKey(nil, 1, first),
 			field{4, "segment, big-endian"}, field{8, "word, big-endian"}),
 		"store row": dump(t, 0, appendRowKey(nil, rowStore, 0),
