@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // A synced filter on a Twin, and what was set in it.
@@ -108,6 +110,13 @@ func TestFresh(t *testing.T) {
 	}
 	if bad, sums, err := f.VerifySums(t.Context()); bad != nil || !sums || err != nil {
 		t.Errorf("pages %d are bad, sums %t, error %v", bad, sums, err)
+	}
+	for page, sum := range f.sums {
+		h := xxhash.NewWithSeed(uint64(page))
+		_, _ = h.Write(make([]byte, 4096))
+		if sum != h.Sum64() {
+			t.Errorf("sum of page %d is %016x, want %016x", page, sum, h.Sum64())
+		}
 	}
 	f, err = Open(d.Crash(rand.New(rand.NewPCG(1, 1)), 0), "filter", testStore, true)
 	if err != nil {
@@ -255,13 +264,18 @@ func TestDamageMeanwhile(t *testing.T) {
 	s := newSynced(t, 10_000)
 	f := s.trusted(t)
 	checkAll(t, f)
-	for i := range uint64(2) {
-		mine := inPage(f, s.words, i)
-		damage(f, mine[0])
-		if err := errors.Join(f.SetSorted([]uint64{mine[0] + 1}), f.Sync(2)); err != nil {
+	set := func(page uint64) (first uint64) {
+		t.Helper()
+		first = inPage(f, s.words, page)[0]
+		if err := errors.Join(f.SetSorted([]uint64{first + 1}), f.Sync(2)); err != nil {
 			t.Fatal(err)
 		}
+		return first
 	}
+	damage(f, inPage(f, s.words, 0)[0]) // checked
+	set(0)
+	damage(f, set(1)) // set and synced
+	set(1)
 	wantPages(t, f, 0, 0, 1)
 	if got := checkAll(t, s.trusted(t)); !slices.Equal(got, []uint64{0, 1}) {
 		t.Errorf("pages %d are bad after a Sync, want 0 and 1", got)
@@ -343,6 +357,20 @@ func TestSwappedPages(t *testing.T) {
 	clear(b)
 	if bad := checkAll(t, s.trusted(t)); !slices.Equal(bad, []uint64{0, 1}) {
 		t.Errorf("pages %d are bad, want the two", bad)
+	}
+}
+
+// TestOnesBounded: bits that were lost and set again count twice, and the header
+// must not say more than there are.
+func TestOnesBounded(t *testing.T) {
+	s := newSynced(t, 10_000)
+	f := s.open(t)
+	f.ones.Store(f.fixed.Bits() + 1)
+	if err := f.Sync(2); err != nil {
+		t.Fatal(err)
+	}
+	if h, torn, err := ReadHeader(s.d, "filter"); err != nil || torn || h.Ones != h.Bits() {
+		t.Errorf("header %+v, torn %t, error %v", h, torn, err)
 	}
 }
 
@@ -462,25 +490,24 @@ func TestChecksRace(t *testing.T) {
 	}
 }
 
-// TestCountsNeverTooLow marks and heals the same pages from several goroutines:
-// while one page is bad, AllSure is false.
+// TestCountsNeverTooLow marks and heals a page from several goroutines: while
+// another page is bad, AllSure is false.
 func TestCountsNeverTooLow(t *testing.T) {
 	s := newSynced(t, 100_000)
 	f := s.open(t)
 	f.MarkBad(0) // for all the time
-	others := s.words[len(s.words)/2:]
+	other := s.words[len(s.words)/2]
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
-	for g := range 2 {
+	for range 2 {
 		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(6, uint64(g)))
 			for {
 				select {
 				case <-stop:
 					return
 				default:
 				}
-				f.MarkBad(others[rng.IntN(len(others))])
+				f.MarkBad(other)
 				if f.AllSure() || f.Sure(0) {
 					t.Error("sure, and the first page is bad")
 					return
@@ -489,7 +516,7 @@ func TestCountsNeverTooLow(t *testing.T) {
 		})
 	}
 	for range 200_000 {
-		f.Healed(f.fixed.Page(others[0]))
+		f.Healed(f.fixed.Page(other))
 		if f.AllSure() {
 			t.Error("all sure, and the first page is bad")
 			break
