@@ -131,11 +131,6 @@ func TestFault(t *testing.T) {
 	isFault("MissingSorted", err)
 	_, err = f.CountBits(t.Context())
 	isFault("CountBits", err)
-	_, _, err = f.VerifySums(t.Context())
-	isFault("VerifySums", err)
-	if f.TrustSums() {
-		t.Error("sums that cannot be read are trusted")
-	}
 	err = func() (err error) {
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		defer func() { err = f.Fault(recover()) }()
@@ -201,58 +196,5 @@ func TestFilesOpenRefuses(t *testing.T) {
 				t.Errorf("sync of a closed mapping: error %v", err)
 			}
 		}
-	}
-}
-
-// TestFaultInCheck cuts the file short within its sums: a page whose sum cannot
-// be read is an error and keeps its state, and the others are checked.
-func TestFaultInCheck(t *testing.T) {
-	path := tempPath(t)
-	words := sortedWords(rand.New(rand.NewPCG(1, 1)), 1000)
-	f, err := Create(Files, path, Header{StoreID: testStore, Params: ParamsFor(2_000_000, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(f.SetSorted(words), f.Sync(1), f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	f, err = Open(Files, path, testStore, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if !f.TrustSums() {
-		t.Fatal("the sums are not trusted")
-	}
-	pages := int(f.fixed.Pages())
-	const kept = 512 // pages whose sums are in the first page of them
-	if err := os.Truncate(path, f.Bytes()-int64(pages-kept)*sumBytes); err != nil {
-		t.Fatal(err)
-	}
-	errs := 0
-	for more := true; more; {
-		more, err = f.CheckPages(10)
-		if err != nil {
-			errs++
-			if !errors.Is(err, ErrFault) {
-				t.Fatalf("error %v, want %v", err, ErrFault)
-			}
-		}
-	}
-	if errs == 0 || errs != f.Unchecked() || f.BadPages() != nil || pages-errs < kept {
-		t.Errorf("%d errors, %d of %d pages unchecked, pages %d bad", errs, f.Unchecked(), pages, f.BadPages())
-	}
-	err = func() (err error) {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		defer func() { err = f.Fault(recover()) }()
-		f.Sure(words[len(words)-1])
-		return nil
-	}()
-	if !errors.Is(err, ErrFault) {
-		t.Errorf("a lookup's check: error %v, want %v", err, ErrFault)
-	}
-	first := f.Sync(2)
-	if !errors.Is(first, ErrFault) || f.Sync(2) != first {
-		t.Errorf("Sync: error %v, want %v", first, ErrFault)
 	}
 }

@@ -10,10 +10,10 @@
 //	floor(word*Blocks/2^64)  │  hi ^ lo of (word^Seed) * odd │
 //	        │                └───────────────┬───────────────┘
 //	        ▼                                ▼  Probes times 9 bits
-//	┌────────┬────────┬─ ─ ─┬────────────────────────┬─ ─ ─┬────────┬──────────┐
-//	│ header │ block 0│     │ block b: 512 bits,     │     │ block  │ page sums│
-//	│ 4096 B │  64 B  │     │ one cache line         │     │ B-1    │ 8 B each │
-//	└────────┴────────┴─ ─ ─┴────────────────────────┴─ ─ ─┴────────┴──────────┘
+//	┌────────┬────────┬─ ─ ─┬────────────────────────┬─ ─ ─┬────────┬───────┐
+//	│ header │ block 0│     │ block b: 512 bits,     │     │ block  │ page  │
+//	│ 4096 B │  64 B  │     │ one cache line         │     │ B-1    │ sums  │
+//	└────────┴────────┴─ ─ ─┴────────────────────────┴─ ─ ─┴────────┴───────┘
 //
 // A lookup costs one cache miss. At capacity (12 bits a word, 7 probes) the
 // rate of false positives is 0.41 %, against 0.33 % if the probes were not
@@ -33,37 +33,25 @@
 // n or something older, never something newer than the bits. Bits set after
 // the last Sync may be there or not, each page by itself.
 //
-// Each page of 64 blocks has a checksum, which Sync brings up to date. Where the
-// caller knows that the filter was closed cleanly (TrustSums), a page that was
-// damaged at rest is told from one that is as it was written: by whoever asks it
-// first (Sure), by the maintainer in steps (CheckPages), and before it is
-// changed. A page that is bad stays so, over Sync and Open, until the words of
-// its range (PageRange) were set again and Healed says so. A sum that is damaged
-// itself, or left behind by a crash, makes no page good or bad: then TrustSums
-// is false.
+// A page whose bits changed on the disk is noticed by its checksum, in a file
+// that was left in order (see TrustSums).
 //
 // # What is not
-//
-// Has looks at no sum: a caller that wants to be sure of a "definitely not" asks
-// Sure before it. After a crash there is nothing to check against. A page that
-// was checked is not checked again before it is next changed, and damage
-// between a change and the Sync behind it goes into the sum. A bit too many that
-// damage has set is not taken away.
 //
 // Words that are not uniform are not spread: they fill the blocks that they fall
 // into.
 //
 // A page that cannot be read raises SIGBUS. SetSorted, OrBlocks, MissingSorted,
-// CountBits, CheckPages, VerifySums and Sync turn it into a *FaultError. Has,
-// Sure and Touch do not, since that costs as much as they do; a caller does it
-// for a batch, see Filter.Fault.
+// CountBits and Sync turn it into a *FaultError. Has and Touch do not, since that
+// costs as much as they do; a caller does it for a batch, see Filter.Fault.
 //
 // # Concurrency
 //
-// Has, Touch, Sure, AllSure, MarkBad, BadPages, Unchecked, PageRange,
-// MissingSorted, Fill, Header and Bytes may be called by any number of
-// goroutines, beside the one that changes the filter. All others are that one's,
-// which is called the maintainer. Close is called when nobody uses the filter any more, which is for the
+// Has, Touch, Sure, MarkBad, BadPages, MissingSorted, Fill, Header, Linked and
+// Bytes may be called by any number of goroutines, beside the one that changes
+// the filter. SetSorted, OrBlocks, Sync, CheckPages, Healed and CountBits are
+// that one's, which is called the maintainer.
+// Close is called when nobody uses the filter any more, which is for the
 // caller to see to: a lookup in a mapping that is gone ends the process.
 //
 //	f, err := mmapfilter.Create(mmapfilter.Files, "bits", mmapfilter.Header{
@@ -101,21 +89,21 @@ type Filter struct {
 	blocks uint64
 	seed   uint64
 	probes uint32
-	// unsure is what Sure looks at: 0 if all pages are good, and never less
-	// than the number of those that are not.
-	unsure atomic.Int64
 
+	pages    pages
+	sums     []uint64 // one for each page of blocks
 	readOnly bool
 	path     string
 	m        Mapping
 	words    []uint64 // the whole file
-	sums     []uint64 // of the pages of body
+	openSums uint64   // what the header said of the sums when it was opened
 
 	fixed Header // what of the header never changes
 
 	// Of the maintainer alone.
-	sequence uint64 // of the header as of the last Sync
-	err      error  // the first failure, and the answer from then on
+	sequence   uint64 // of the header as of the last Sync
+	unverified bool
+	err        error // the first failure, and the answer from then on
 	// unpublished is the number of bits set by the change that is going on.
 	unpublished uint64
 	// again makes a change store bits that are set already. It holds from
@@ -124,40 +112,20 @@ type Filter struct {
 	// believe them would leave them off the disk for good. Only bits above
 	// the header's ingest number can be of that kind, and those are set again
 	// after Open; storing them makes their pages dirty.
-	again      bool
-	dirty      *bitset.BitSet // pages whose bits may be newer than their sums
-	changing   uint64         // the page of the last change, or noPage
-	next       uint64         // the page at which CheckPages goes on
-	sumsSum    uint64         // of the header as of the last Sync
-	mistrusted bool           // what the next header says of Unverified
+	again bool
 
 	// Written by the maintainer, read by anyone.
-	ingest     atomic.Uint64
-	synced     atomic.Uint64 // ones in the header
-	ones       atomic.Uint64 // bits set by now
-	unverified atomic.Bool   // in the header
-
-	// Written and read by anyone.
-	states pageStates
-	bad    atomic.Int64 // never less than the number of bad pages
-
-	hooks hooks
-}
-
-// hooks are put in by tests.
-type hooks struct {
-	// checking runs when a lookup has found a page unchecked, and goes on to
-	// read it.
-	checking func(page uint64)
-	// uncheckedChanges lets the maintainer change pages that are unchecked.
-	uncheckedChanges bool
+	ingest atomic.Uint64
+	synced atomic.Uint64 // ones in the header
+	ones   atomic.Uint64 // bits set by now
+	// flagged is unverified as of the last Sync.
+	flagged atomic.Bool
 }
 
 // Create makes the file of an empty filter and maps it. The file is allocated
 // in full first: where there is no room, the error is ErrNoSpace. Of a Create
 // that did not return nil nothing is left, or after a crash at most the file
-// path+TmpSuffix. h.Ones and h.Unverified are ignored: nothing is set, and all
-// pages are good. An existing file is an error.
+// path+TmpSuffix. h.Ones is ignored. An existing file is an error.
 func Create(d Device, path string, h Header) (*Filter, error) {
 	if err := h.validate(); err != nil {
 		return nil, fmt.Errorf("%w: create %s", err, path)
@@ -178,18 +146,15 @@ func create(d Device, path string, h Header) (_ *Filter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Ones, h.Unverified = 0, false
+	h.Ones = 0
 	first := slot{Header: h, sequence: 1}
 	f := newFilter(path, m, first, false)
+	first.sums = f.sumOfSums()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close(), d.Remove(tmp))
 		}
 	}()
-	if err := f.guard(f.storeFirstSums); err != nil {
-		return nil, err
-	}
-	first.sums = f.sumsSum
 	if err := f.storeBytes(0, appendPage(nil, first)); err != nil {
 		return nil, err
 	}
@@ -205,10 +170,6 @@ func create(d Device, path string, h Header) (_ *Filter, err error) {
 // Open maps the filter of a store. Whatever the file says is checked before
 // any of it is believed, and before it is mapped. The error is ErrCorrupt,
 // ErrVersion, ErrForeign, or the file system's.
-//
-// The filter counts as left by a crash: its sums may be older than its bits, so
-// nothing is checked, and the first Sync makes all of them anew. A caller that
-// knows better says so by TrustSums.
 func Open(d Device, path string, storeID [16]byte, readOnly bool) (*Filter, error) {
 	s, _, err := readSlot(d, path)
 	if err != nil {
@@ -226,7 +187,7 @@ func Open(d Device, path string, storeID [16]byte, readOnly bool) (*Filter, erro
 	}
 	f := newFilter(path, m, s, readOnly)
 	f.again = true
-	f.dirty.SetAll()
+	f.pages = newPages(f.pageCount(), true)
 	return f, nil
 }
 
@@ -275,9 +236,11 @@ func readSlot(d Device, path string) (s slot, torn bool, err error) {
 
 func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
 	words := m.Words()
-	afterBlocks := pageWords + s.Blocks*blockWords
 	f := &Filter{
-		body:     words[pageWords:afterBlocks],
+		body:     words[pageWords : pageWords+s.Blocks*blockWords],
+		sums:     words[pageWords+s.Blocks*blockWords:],
+		openSums: s.sums,
+		pages:    newPages(s.Blocks/BlocksPerPage, false),
 		blocks:   s.Blocks,
 		seed:     s.Seed,
 		probes:   s.Probes,
@@ -285,27 +248,22 @@ func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
 		path:     path,
 		m:        m,
 		words:    words,
-		sums:     words[afterBlocks:],
 		fixed:    Header{StoreID: s.StoreID, Generation: s.Generation, Params: s.Params},
 		sequence: s.sequence,
 
-		dirty:      bitset.New(uint(s.Pages())),
-		changing:   noPage,
-		sumsSum:    s.sums,
-		mistrusted: s.Unverified,
-		states:     newPageStates(s.Pages()),
+		unverified: s.Unverified,
 	}
-	f.unverified.Store(s.Unverified)
 	f.ingest.Store(s.Ingest)
 	f.synced.Store(s.Ones)
 	f.ones.Store(s.Ones)
+	f.flagged.Store(s.Unverified)
 	return f
 }
 
 // Header returns the header as of the last Sync.
 func (f *Filter) Header() Header {
 	h := f.fixed
-	h.Ingest, h.Ones, h.Unverified = f.ingest.Load(), f.synced.Load(), f.unverified.Load()
+	h.Ingest, h.Ones, h.Unverified = f.ingest.Load(), f.synced.Load(), f.flagged.Load()
 	return h
 }
 
@@ -438,8 +396,8 @@ func (f *Filter) setSorted(words []uint64) {
 // or sets bits in a block. There is one writer, so a load and a store are
 // enough; lookups at the same time see each word as it was or as it will be.
 func (f *Filter) or(b uint64, set *[blockWords]uint64) {
-	if page := b / BlocksPerPage; page != f.changing {
-		f.beginChange(page)
+	if page := b / BlocksPerPage; page != f.pages.last {
+		f.changePage(page)
 	}
 	block := (*[blockWords]uint64)(f.body[b*blockWords:])
 	var ones int
@@ -514,12 +472,8 @@ func (f *Filter) CountBits(ctx context.Context) (uint64, error) {
 }
 
 // Sync makes the bits that are set durable, with the sums of the pages that
-// they changed, and only then the header that says so: ingest is the number
+// were changed, and only then the header that says so: ingest is the number
 // that they cover, which never goes back.
-//
-// Beside what the disk takes, it costs 0.2 µs for each page that was changed
-// since the last Sync, and 0.4 ns for each page of the filter: for one of 150 MB
-// 14 µs, and 7 ms if all of it was changed.
 //
 // A Sync that failed is not tried again, since the second one would report
 // success over data that is gone: its error is the answer of every further
@@ -532,14 +486,16 @@ func (f *Filter) Sync(ingest uint64) error {
 	if last := f.ingest.Load(); ingest < last {
 		return fmt.Errorf("mmapfilter: sync %s: ingest number goes back from %d to %d", f.path, last, ingest)
 	}
-	if err := f.guard(f.storeSums); err != nil {
-		return f.fail(err)
+	s := slot{Header: f.fixed, sequence: f.sequence + 1}
+	s.Ingest, s.Ones, s.Unverified = ingest, f.ones.Load(), f.unverified
+	if !s.Unverified {
+		if err := f.guard(func() { f.updateSums(); s.sums = f.sumOfSums() }); err != nil {
+			return f.fail(err)
+		}
 	}
 	if err := f.m.Sync(); err != nil {
 		return f.fail(fmt.Errorf("mmapfilter: sync %s: %w", f.path, err))
 	}
-	s := slot{Header: f.fixed, sequence: f.sequence + 1, sums: f.sumsSum}
-	s.Ingest, s.Ones, s.Unverified = ingest, min(f.ones.Load(), f.fixed.Bits()), f.mistrusted
 	var buf [headerBytes]byte
 	if err := f.storeBytes(s.index()*slotBytes, appendSlot(buf[:0], s)); err != nil {
 		return f.fail(err)
@@ -549,10 +505,23 @@ func (f *Filter) Sync(ingest uint64) error {
 	}
 	f.sequence = s.sequence
 	f.again = false
+	f.pages.synced()
+	f.flagged.Store(s.Unverified)
 	f.ingest.Store(s.Ingest)
 	f.synced.Store(s.Ones)
-	f.unverified.Store(s.Unverified)
 	return nil
+}
+
+// StartSync begins to write back the pages of the words from first to last,
+// and does not wait. It is for who fills a filter in word order and is done with
+// them: else the kernel lets the pages pile up, and then holds up every write of
+// the process. The maintainer calls it.
+func (f *Filter) StartSync(first, last uint64) {
+	if f.body == nil || f.readOnly {
+		return
+	}
+	from, to := f.pageOf(first), f.pageOf(last)
+	f.m.StartSync(f.PageOffset(from), int64(to-from+1)*pageBytes)
 }
 
 // storeBytes stores src, whole words, at an offset of the mapping.
@@ -562,19 +531,6 @@ func (f *Filter) storeBytes(off int, src []byte) error {
 			atomic.StoreUint64(&f.words[(off+i)/8], binary.LittleEndian.Uint64(src[i:]))
 		}
 	})
-}
-
-// Linked reports whether the filter's path still leads to its file. A file that
-// was removed, or another in its place, is false and no error.
-func (f *Filter) Linked() (bool, error) {
-	if f.body == nil {
-		return false, ErrClosed
-	}
-	linked, err := f.m.Linked(f.path)
-	if err != nil {
-		return false, fmt.Errorf("mmapfilter: look for %s: %w", f.path, err)
-	}
-	return linked, nil
 }
 
 // Close unmaps the file. It does not sync it. The first call counts.

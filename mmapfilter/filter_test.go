@@ -275,15 +275,10 @@ func TestClosed(t *testing.T) {
 	}
 	_, _, missing := f.MissingSorted([]uint64{1})
 	_, count := f.CountBits(t.Context())
-	_, check := f.CheckPages(1)
-	_, _, verify := f.VerifySums(t.Context())
-	for i, err := range []error{f.SetSorted(nil), f.Sync(1), missing, count, check, verify} {
+	for i, err := range []error{f.SetSorted(nil), f.Sync(1), missing, count} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("call %d: error %v, want %v", i, err, ErrClosed)
 		}
-	}
-	if f.TrustSums() {
-		t.Error("the sums of a closed filter are trusted")
 	}
 	defer func() {
 		if recover() == nil {
@@ -358,24 +353,6 @@ func TestNoAllocation(t *testing.T) {
 			t.Errorf("%s allocates %g times", name, n)
 		}
 	}
-}
-
-// TestChecksAllocateNothing is TestNoAllocation for what hashes pages.
-func TestChecksAllocateNothing(t *testing.T) {
-	f := newTestFilter(t, Files, ParamsFor(10_000, 1))
-	unchecked := func() { f.next = 0; f.move(0, pageGood, pageUnchecked) }
-	for name, call := range map[string]func(){
-		"Sure":       func() { unchecked(); f.Sure(0) },
-		"CheckPages": func() { unchecked(); _, _ = f.CheckPages(1) },
-		"storeSums":  func() { f.beginChange(0); f.storeSums() },
-		"BadPages":   func() { f.BadPages() },
-		"VerifySums": func() { _, _, _ = f.VerifySums(context.Background()) },
-	} {
-		if n := testing.AllocsPerRun(100, call); n != 0 {
-			t.Errorf("%s allocates %g times", name, n)
-		}
-	}
-	wantPages(t, f, 0)
 }
 
 // TestGuard lets panics through that are not the mapping's, and restores the

@@ -16,8 +16,11 @@ const (
 	version = 2
 
 	pageBytes   = 4096 // of the header, and before the first block
+	pageWords   = pageBytes / 8
 	slotBytes   = pageBytes / 2
 	headerBytes = 112
+
+	flagUnverified = 1 << 0
 
 	offMagic      = 0
 	offVersion    = 8
@@ -36,9 +39,6 @@ const (
 	offChecksum   = 104
 )
 
-// flagUnverified is bit 0 of the flags. The others are zero.
-const flagUnverified = 1
-
 // A Header says whose a filter is, what it covers, and its geometry.
 //
 //	the header page                     a header, little-endian
@@ -53,12 +53,16 @@ const flagUnverified = 1
 //	|      | bit i%64 is bit i of   |   |  56 | u32  | probes                    |
 //	|      | block b                |   |  60 | u32  | zero                      |
 //	+------+------------------------+   |  64 | u64  | seed                      |
-//	| then | Blocks / 64 sums, u64: |   |  72 | u64  | capacity, words           |
-//	|      | xxh64, seed p, of page |   |  80 | u64  | ones: bits set            |
-//	|      | p, which is blocks     |   |  88 | u64  | sequence                  |
-//	|      | p*64 to p*64 + 63      |   |  96 | u64  | xxh64 of all sums         |
+//	|      | Blocks / 64 page sums, |   |  72 | u64  | capacity, words           |
+//	|      | u64: xxh64 of the page |   |  80 | u64  | ones: bits set            |
+//	|      | XOR xxh64 of a page of |   |  88 | u64  | sequence                  |
+//	|      | zeros                  |   |  96 | u64  | xxh64 of all page sums    |
 //	+------+------------------------+   | 104 | u64  | xxh64 of bytes 0 to 104   |
 //	                                    +-----+------+---------------------------+
+//
+// In a file that is flagged unverified the page sums do not count, and their
+// checksum is 0: a crash has left the file, and nobody knows whether all bits
+// are there.
 //
 // A header is updated by stores into the mapping, and the kernel may write
 // the page back between any two of them: one copy could reach the disk half
@@ -72,10 +76,6 @@ const flagUnverified = 1
 // older copy, whose ingest number is lower, and a lower number only means
 // that more bits are set again than needed. It never claims a bit that is not
 // durable.
-//
-// The sums are not held twice. The header speaks of them as they were at its
-// own Sync: those that a crash has left half updated do not fit to it, and are
-// not believed, see TrustSums.
 type Header struct {
 	// StoreID is the store that the file belongs to.
 	StoreID [16]byte
@@ -86,12 +86,9 @@ type Header struct {
 	Params
 	// Ones is the number of bits set, as counted by SetSorted and CountBits.
 	// After a crash it may lack bits that reached the disk after the last
-	// Sync. It is never more than are set, unless pages were healed: a bit
-	// that was lost and set again counts twice.
+	// Sync. It is never more than are set.
 	Ones uint64
-	// Unverified says that the bits come from before a crash or worse, and
-	// that the sums were made of them as they were found: they say that the
-	// bits are the same since, not that they are right. See MarkUnverified.
+	// Unverified says that the page sums do not count, see MarkUnverified.
 	Unverified bool
 }
 
@@ -99,7 +96,7 @@ type Header struct {
 type slot struct {
 	Header
 	sequence uint64
-	sums     uint64 // xxh64 of all sums
+	sums     uint64 // checksum of the page sums
 }
 
 // index returns which half of the page a slot belongs into.
@@ -145,7 +142,6 @@ func decodeSlot(page []byte, i int, fileSize int64) (slot, error) {
 	if got, want := le.Uint64(src[offChecksum:]), xxhash.Sum64(src[:offChecksum]); got != want {
 		return slot{}, corruptf(int64(base+offChecksum), "header checksum is %016x, want %016x", got, want)
 	}
-	flags := le.Uint32(src[offFlags:])
 	s := slot{
 		Header: Header{
 			StoreID:    [16]byte(src[offStoreID:]),
@@ -157,14 +153,18 @@ func decodeSlot(page []byte, i int, fileSize int64) (slot, error) {
 				Seed:     le.Uint64(src[offSeed:]),
 				Capacity: le.Uint64(src[offCapacity:]),
 			},
-			Ones:       le.Uint64(src[offOnes:]),
-			Unverified: flags&flagUnverified != 0,
+			Ones: le.Uint64(src[offOnes:]),
 		},
 		sequence: le.Uint64(src[offSequence:]),
 		sums:     le.Uint64(src[offSums:]),
 	}
+	flags := le.Uint32(src[offFlags:])
 	if flags&^flagUnverified != 0 {
-		return slot{}, corruptf(int64(base+offFlags), "flags are %#x, want 0 or %#x", flags, flagUnverified)
+		return slot{}, corruptf(int64(base+offFlags), "flags are %#x", flags)
+	}
+	s.Unverified = flags&flagUnverified != 0
+	if s.Unverified && s.sums != 0 {
+		return slot{}, corruptf(int64(base+offSums), "checksum of page sums that do not count is %#x, want 0", s.sums)
 	}
 	if r := le.Uint32(src[offReserved:]); r != 0 {
 		return slot{}, corruptf(int64(base+offReserved), "reserved field is %#x, want 0", r)

@@ -40,7 +40,6 @@ const (
 	blockBytes = 64
 	blockBits  = 8 * blockBytes
 	blockWords = blockBytes / 8
-	sumBytes   = 8 // of a page
 )
 
 // Params is the geometry of a filter. It is fixed when the file is made.
@@ -99,13 +98,10 @@ func (p Params) check() (offset int, err error) {
 // Bits returns the number of bits of the filter.
 func (p Params) Bits() uint64 { return p.Blocks * blockBits }
 
-// Pages returns the number of pages that the blocks lie in. The header page is
-// not one of them.
-func (p Params) Pages() uint64 { return p.Blocks / BlocksPerPage }
-
-// FileBytes returns the size of the filter's file: header page, blocks, sums.
+// FileBytes returns the size of the filter's file: the header's page, the
+// blocks, and eight bytes for each page of them.
 func (p Params) FileBytes() int64 {
-	return int64(pageBytes + p.Blocks*blockBytes + p.Pages()*sumBytes)
+	return int64(pageBytes + p.Blocks*blockBytes + p.Blocks/BlocksPerPage*8)
 }
 
 // BlockedRate returns the expected rate of false positives of a filter that
@@ -165,17 +161,6 @@ func blockOf(word, blocks uint64) uint64 {
 	return b
 }
 
-// firstOf returns the smallest word of a block: the ceiling of
-// block * 2^64 / blocks. block is below blocks, and blocks at most 2^32, so
-// that neither the division nor the ceiling overflows.
-func firstOf(block, blocks uint64) uint64 {
-	first, rest := bits.Div64(block, 0, blocks)
-	if rest != 0 {
-		first++
-	}
-	return first
-}
-
 // mixer is an odd constant without structure: 2^64 over the golden ratio.
 const mixer = 0x9e3779b97f4a7c15
 
@@ -207,19 +192,6 @@ func repeatFirst(h uint64, probes uint32) uint64 {
 
 // Block returns the block of a word.
 func (p Params) Block(word uint64) uint64 { return blockOf(word, p.Blocks) }
-
-// Page returns the page that the block of a word lies in.
-func (p Params) Page(word uint64) uint64 { return p.Block(word) / BlocksPerPage }
-
-// PageRange returns the first and the last of the words whose blocks lie in a
-// page: exactly those of which Page says so. page is below Pages.
-func (p Params) PageRange(page uint64) (first, last uint64) {
-	first = firstOf(page*BlocksPerPage, p.Blocks)
-	if page == p.Pages()-1 {
-		return first, math.MaxUint64
-	}
-	return first, firstOf((page+1)*BlocksPerPage, p.Blocks) - 1
-}
 
 // Positions returns the positions of a word's bits within its block, MaxProbes
 // of them, 9 bits each, the first in the low bits. Some may be the same.
