@@ -12,10 +12,6 @@ import (
 // The maintainer is one goroutine. It does what is neither look nor insert:
 // it makes log files and flushes. An Add that needs room waits for it.
 
-// diskFullRetry is how long the maintainer waits before it tries again to
-// write to a full disk.
-const diskFullRetry = time.Second
-
 // retiredWait is how long it waits before it looks again whether a bitmap that
 // was let go can be unmapped.
 const retiredWait = 10 * time.Millisecond
@@ -37,11 +33,17 @@ func (s *Store) maintain() {
 		select {
 		case <-s.maintainer.kick:
 		case <-retry.C:
+			if !s.maintainer.full.due(s.space) {
+				retry.Reset(diskFullRetry)
+				continue
+			}
 		case <-s.maintainer.stop:
 			return
 		case <-s.poisoned:
 			return
 		}
+		start := time.Now()
+		free, _ := s.space.free()
 		s.mu.Lock()
 		s.mu.tries++
 		try := s.mu.tries
@@ -51,6 +53,11 @@ func (s *Store) maintain() {
 			s.poison(err)
 			return
 		}
+		s.maintainer.full = backoff{}
+		if err != nil {
+			s.maintainer.full.failed(free, time.Since(start))
+		}
+		s.space.stock()
 		s.mu.Lock()
 		if s.mu.full != nil || err != nil {
 			s.mu.full, s.mu.fullTry = err, try
@@ -88,6 +95,8 @@ func (s *Store) comeAgain(err error) time.Duration {
 		return diskFullRetry
 	case len(s.maintainer.retired) > 0:
 		return retiredWait
+	case s.space.wantsReserve():
+		return diskFullRetry
 	}
 	return max(0, time.Until(s.maintainer.noBuildBefore))
 }

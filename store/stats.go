@@ -201,6 +201,9 @@ func (s *Store) promise() string {
 // Stats returns the store's figures. It does no I/O and takes the lock for a
 // moment. After Close they are those of before it, without Pebble's.
 func (s *Store) Stats() Stats {
+	if s.waiting != nil {
+		return s.waiting.stats()
+	}
 	s.mu.Lock()
 	row := s.mu.registry.storeRow
 	inPebble := s.mu.registry.words()

@@ -20,6 +20,10 @@ type Store struct {
 	dir      string
 	opts     Options
 	identity *identity
+	space    *space
+	// waiting is what the Store stands for if it was opened on a full disk;
+	// then it has nothing else but the fields above. Else nil.
+	waiting *waiting
 	// incarnationKey is the default namespace's.
 	incarnationKey uint64
 
@@ -35,7 +39,8 @@ type Store struct {
 	maxPart       int
 	// refuse is what Add returns in a store that must not write: read-only,
 	// or opened on a disk too full to recover. Set by Open only.
-	refuse error
+	refuse   error
+	compacts sync.WaitGroup // calls of Compact; none begins after closing is set
 
 	poisonOnce sync.Once
 	poisonErr  atomic.Pointer[error]
@@ -79,6 +84,7 @@ type Store struct {
 		oldestLog    atomic.Uint64 // the oldest log file on disk
 		build        *build        // the one that is under way; nil if there is none
 		retired      []retired     // bitmaps that were let go and are still mapped
+		full         backoff       // of tries that met a full disk
 		// noBuildBefore keeps a build that the disk has no space for from
 		// being begun again and again.
 		noBuildBefore time.Time
@@ -120,6 +126,9 @@ func (s *Store) poison(err error) {
 // Err returns the error that poisoned the store, or nil. It is ErrPoisoned,
 // and what failed.
 func (s *Store) Err() error {
+	if s.waiting != nil {
+		return s.waiting.call((*Store).Err)
+	}
 	if p := s.poisonErr.Load(); p != nil {
 		return *p
 	}
@@ -161,6 +170,9 @@ func (s *Store) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.Sync(ctx) })
+	}
 	if s.current.Load().closed {
 		return ErrClosed
 	}
@@ -190,6 +202,9 @@ func (s *Store) logError(err error) error {
 func (s *Store) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.Flush(ctx) })
 	}
 	if s.current.Load().closed {
 		return ErrClosed
@@ -256,6 +271,9 @@ func (s *Store) waitFor(ctx context.Context, changed <-chan struct{}) error {
 // what could not be flushed, Close says so with ErrDiskFull, and nothing is
 // lost. It may be called more than once, and returns the same error.
 func (s *Store) Close() error {
+	if s.waiting != nil {
+		return s.waiting.close()
+	}
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr
 }
@@ -273,6 +291,7 @@ func (s *Store) close() error {
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
+		s.compacts.Wait()
 		if s.Err() == nil {
 			errs = append(errs, s.closeBuild(), s.syncBitmap())
 		}

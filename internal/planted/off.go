@@ -20,4 +20,5 @@ const (
 	SegmentIDReused       = false // rule 16
 	SegmentRecordLate     = false // rule 16
 	WaitForRoomInside     = false
+	NoFloor               = false // rule 24
 )

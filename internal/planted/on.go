@@ -24,4 +24,5 @@ var (
 	SegmentIDReused       = fault == "segment-id-reused"
 	SegmentRecordLate     = fault == "segment-record-late"
 	WaitForRoomInside     = fault == "wait-for-room-inside"
+	NoFloor               = fault == "no-floor"
 )
