@@ -33,19 +33,19 @@ type waiting struct {
 
 // wait returns a Store that stands for s, which was opened on a full disk.
 func wait(s *Store, o Options) *Store {
-	o.MustCreate = false
+	o.MustExist, o.MustCreate = true, false
 	w := &waiting{dir: s.dir, o: &o, s: s, stop: make(chan struct{}), done: make(chan struct{})}
-	go w.lookForSpace()
+	go w.lookForSpace(s)
 	return &Store{dir: s.dir, opts: s.opts, identity: s.identity, waiting: w}
 }
 
 // lookForSpace opens the store again as soon as there is space.
-func (w *waiting) lookForSpace() {
+func (w *waiting) lookForSpace(s *Store) {
 	defer close(w.done)
-	space := w.s.space
+	space := s.space
 	free, _ := space.free()
 	var full backoff
-	full.failed(free, w.s.recovery.Time)
+	full.failed(free, s.recovery.Time)
 	tick := time.NewTicker(diskFullRetry)
 	defer tick.Stop()
 	for {

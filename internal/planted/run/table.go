@@ -28,4 +28,5 @@ var table = []row{
 	{"SegmentIDReused", "segment-id-reused", "16: segment ids are never used again", "store", "TestSegmentIDs"},
 	{"SegmentRecordLate", "segment-record-late", "16: a segment's record stands before the first that names it", "store", "TestSegmentRecordFirst"},
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
+	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
 }
