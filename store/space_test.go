@@ -42,7 +42,7 @@ func fillUp(t *testing.T, s *testStore, lo int) int {
 // store takes them again by itself.
 func addsAgain(t *testing.T, s *testStore, name string) (added int) {
 	t.Helper()
-	want := int(3 * s.Stats().Memtable.Capacity)
+	want := min(int(3*s.Stats().Memtable.Capacity), 30_000)
 	within(t, "adds", start(func() {
 		for added < want {
 			isNew, err := s.Add(context.Background(), fmt.Sprint(name, added))
@@ -66,7 +66,7 @@ func TestFloor(t *testing.T) {
 	t.Parallel()
 	const floor = 4 << 20
 	w, d := onSmallDisk(t, 20<<20)
-	w.o.MinFreeBytes, w.memtableWords = floor, 0
+	w.o.MinFreeBytes, w.memtableWords = floor, 10_000
 	s := w.open()
 	n := fillUp(t, s, 0)
 	low := d.lowest()

@@ -117,6 +117,9 @@ type counters struct {
 // It takes no lock and may be called from any goroutine.
 func (s *Store) poison(err error) {
 	s.poisonOnce.Do(func() {
+		if isDiskFull(err) && !errors.Is(err, ErrDiskFull) {
+			err = fmt.Errorf("%w: %w", ErrDiskFull, err)
+		}
 		err = fmt.Errorf("%w: %w", ErrPoisoned, err)
 		s.poisonErr.Store(&err)
 		close(s.poisoned)
@@ -127,7 +130,7 @@ func (s *Store) poison(err error) {
 // and what failed.
 func (s *Store) Err() error {
 	if s.waiting != nil {
-		return s.waiting.call((*Store).Err)
+		return s.waiting.poison()
 	}
 	if p := s.poisonErr.Load(); p != nil {
 		return *p

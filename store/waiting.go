@@ -17,14 +17,16 @@ import (
 
 // waiting is what such a Store stands for.
 type waiting struct {
-	dir string
-	o   *Options
+	dir  string
+	o    *Options
+	lock io.Closer // of the directory
 
 	// mu is held shared by each call, and exclusively to replace s, which
 	// calls wait for.
-	mu  sync.RWMutex
-	s   *Store // refuses adds, or is open like any other
-	err error  // why s could not be opened again; then s is closed
+	mu   sync.RWMutex
+	s    *Store // refuses adds, or is open like any other, or err is set
+	err  error  // why s could not be opened again; then s is closed
+	over bool   // and will not be
 
 	stop, done chan struct{} // of the goroutine that looks for space
 	closeOnce  sync.Once
@@ -34,7 +36,8 @@ type waiting struct {
 // wait returns a Store that stands for s, which was opened on a full disk.
 func wait(s *Store, o Options) *Store {
 	o.MustExist, o.MustCreate = true, false
-	w := &waiting{dir: s.dir, o: &o, s: s, stop: make(chan struct{}), done: make(chan struct{})}
+	w := &waiting{dir: s.dir, o: &o, lock: s.lock, s: s, stop: make(chan struct{}), done: make(chan struct{})}
+	s.lock = io.NopCloser(nil)
 	go w.lookForSpace(s)
 	return &Store{dir: s.dir, opts: s.opts, identity: s.identity, waiting: w}
 }
@@ -70,36 +73,46 @@ func (w *waiting) lookForSpace(s *Store) {
 func (w *waiting) again() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil && w.s.refuse != nil {
-		w.replace(func() error { return nil })
+	if w.waitsLocked() {
+		w.replaceLocked(func() error { return nil })
 	}
-	return w.err == nil && w.s.refuse != nil
+	return w.waitsLocked()
 }
 
-// replace closes the store, does something to its files, and opens it again.
-// The lock of the directory is held throughout.
-func (w *waiting) replace(between func() error) {
-	lock := w.s.lock
-	w.s.lock = io.NopCloser(nil)
-	err := w.s.Close()
-	if err == nil {
-		err = between()
+// waitsLocked reports whether the store is to be opened again. The lock is
+// held, shared or not.
+func (w *waiting) waitsLocked() bool { return !w.over && (w.err != nil || w.s.refuse != nil) }
+
+// replaceLocked closes the store, does something to its files, and opens it
+// again. The lock of the directory is held throughout.
+func (w *waiting) replaceLocked(between func() error) {
+	if w.err == nil {
+		w.err = w.s.Close()
+	} else {
+		w.err = nil // it was closed before
+	}
+	if w.err == nil {
+		w.err = between()
 	}
 	var s *Store
-	if err == nil {
-		s, err = openLocked(w.o, w.dir)
+	if w.err == nil {
+		s, w.err = openLocked(w.o, w.dir)
 	}
-	if err == nil {
-		s.lock = lock
+	switch {
+	case w.err == nil:
+		s.lock = io.NopCloser(nil)
 		w.s = s
-		return
+	case errors.Is(w.err, errPebbleDead):
+		w.endLocked(func() error { keepLock(w.lock); return nil })
+	case !errors.Is(w.err, ErrDiskFull) || errors.Is(w.err, ErrPoisoned):
+		w.endLocked(w.lock.Close)
 	}
-	w.err = fmt.Errorf("%w: open again: %w", ErrPoisoned, err)
-	if errors.Is(err, errPebbleDead) {
-		keepLock(lock)
-		return
-	}
-	w.err = errors.Join(w.err, lock.Close())
+}
+
+// endLocked makes the error final and lets the lock of the directory go.
+func (w *waiting) endLocked(release func() error) {
+	w.over = true
+	w.err = errors.Join(fmt.Errorf("%w: open again: %w", ErrPoisoned, w.err), release())
 }
 
 // call calls fn with the store of the moment.
@@ -112,14 +125,29 @@ func (w *waiting) call(fn func(*Store) error) error {
 	return fn(w.s)
 }
 
+// poison is Err.
+func (w *waiting) poison() error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	switch {
+	case w.over:
+		return w.err
+	case w.err != nil:
+		return nil
+	}
+	return w.s.Err()
+}
+
 // stats are those of the store of the moment.
 func (w *waiting) stats() Stats {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	x := w.s.Stats()
 	if w.err != nil {
+		x.Warnings = append(x.Warnings, w.err.Error())
+	}
+	if w.over {
 		x.Err = w.err.Error()
-		x.Warnings = append(x.Warnings, x.Err)
 	}
 	return x
 }
@@ -127,32 +155,44 @@ func (w *waiting) stats() Stats {
 // compact is Compact: of a store like any other, or of the tables alone while
 // it is closed.
 func (w *waiting) compact(ctx context.Context) error {
-	refuses := false
-	err := w.call(func(s *Store) error {
-		if refuses = s.refuse != nil; refuses {
-			return nil
+	for {
+		refuses := false
+		err := w.call(func(s *Store) error {
+			if refuses = s.refuse != nil; refuses {
+				return nil
+			}
+			return s.Compact(ctx)
+		})
+		if err != nil || !refuses {
+			return err
 		}
-		return s.Compact(ctx)
-	})
-	if err != nil || !refuses {
-		return err
+		if done, err := w.compactBetween(ctx); done {
+			return err
+		}
 	}
+}
+
+// compactBetween closes the store, compacts its tables, and opens it again. It
+// reports false if the store was replaced before.
+func (w *waiting) compactBetween(ctx context.Context) (done bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.err != nil:
-		return w.err
+		return true, w.err
 	case w.s.current.Load().closed:
-		return ErrClosed
+		return true, ErrClosed
+	case w.s.refuse == nil:
+		return false, nil
 	}
-	w.replace(func() error {
+	w.replaceLocked(func() error {
 		err = w.s.compactClosed(ctx)
 		if errors.Is(err, errPebbleDead) {
 			return err
 		}
 		return nil
 	})
-	return errors.Join(err, w.err)
+	return true, errors.Join(err, w.err)
 }
 
 // compactClosed compacts the tables of a store that is closed and locked. What
@@ -172,12 +212,26 @@ func (s *Store) compactClosed(ctx context.Context) error {
 	return errors.Join(err, wrapPebble(c.events.apart(c.db.Close)))
 }
 
-// close ends the search for space and closes the store of the moment.
+// close ends the search for space, closes the store of the moment, and lets
+// the lock of the directory go.
 func (w *waiting) close() error {
 	w.closeOnce.Do(func() {
 		close(w.stop)
 		<-w.done
-		w.closeErr = w.call((*Store).Close)
+		w.mu.RLock() // not exclusively: a call may be waiting for the Close
+		defer w.mu.RUnlock()
+		if w.over {
+			w.closeErr = w.err
+			return
+		}
+		if w.err == nil { // else it is closed
+			w.closeErr = w.s.Close()
+		}
+		if w.s.events.dead.Load() {
+			keepLock(w.lock)
+			return
+		}
+		w.closeErr = errors.Join(w.closeErr, w.lock.Close())
 	})
 	return w.closeErr
 }
