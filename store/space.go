@@ -60,6 +60,7 @@ type space struct {
 	dir    string
 	floor  int64
 	step   int64
+	known  bool // the disk says what is free
 	logger *slog.Logger
 
 	// compacting counts the calls of Compact that are under way.
@@ -71,13 +72,16 @@ type space struct {
 
 func newSpace(o *Options, dir string) *space {
 	d := &space{fs: o.seams.FS, dir: dir, floor: o.MinFreeBytes, logger: o.Logger}
-	if d.floor == 0 {
+	u, err := d.fs.GetDiskUsage(dir)
+	d.known = err == nil
+	switch {
+	case d.floor == 0 && d.known:
+		d.floor = int64(min(defaultMinFreeBytes, u.TotalBytes/minFreeShare))
+	case d.floor == 0:
 		d.floor = defaultMinFreeBytes
-		if u, err := d.fs.GetDiskUsage(dir); err == nil {
-			d.floor = int64(min(defaultMinFreeBytes, u.TotalBytes/minFreeShare))
-		}
 	}
 	d.step = min(max(d.floor/16, minStep), maxStep)
+	d.stocked.Store(d.known && d.hasReserve())
 	return d
 }
 
@@ -143,14 +147,10 @@ func (d *space) stock() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	path := d.fs.PathJoin(d.dir, reserveName)
-	if info, err := d.fs.Stat(path); err == nil && info.Size() == reserveBytes {
-		d.stocked.Store(true)
-		return
-	}
 	if !d.hasSpaceForReserve() {
 		return
 	}
+	path := d.fs.PathJoin(d.dir, reserveName)
 	if err := writeReserve(d.fs, path); err != nil {
 		d.logger.Warn("store: no reserve", "err", errors.Join(err, removeIfThere(d.fs, path)))
 		return
@@ -163,14 +163,21 @@ func (d *space) hasSpaceForReserve() bool {
 	return known && free-reserveBytes >= d.floor && d.compacting.Load() == 0
 }
 
-// wantsReserve reports whether the reserve is missing, and can be made or is
-// to be looked after: where the disk does not say what is free there is none.
-func (d *space) wantsReserve() bool {
+func (d *space) hasReserve() bool {
+	info, err := d.fs.Stat(d.fs.PathJoin(d.dir, reserveName))
+	return err == nil && info.Size() == reserveBytes
+}
+
+// wantsReserve reports that the reserve is missing. Where the disk does not
+// say what is free there is none.
+func (d *space) wantsReserve() bool { return d.known && !d.stocked.Load() }
+
+// reserved is what the reserve takes.
+func (d *space) reserved() int64 {
 	if d.stocked.Load() {
-		return false
+		return reserveBytes
 	}
-	_, known := d.free()
-	return known
+	return 0
 }
 
 // writeReserve writes noise, of which a file system that compresses makes

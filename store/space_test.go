@@ -42,18 +42,25 @@ func fillUp(t *testing.T, s *testStore, lo int) int {
 // store takes them again by itself.
 func addsAgain(t *testing.T, s *testStore, name string) (added int) {
 	t.Helper()
-	want := min(int(3*s.Stats().Memtable.Capacity), 30_000)
+	want := min(int(3*s.Stats().Memtable.Capacity), 20_000)
 	within(t, "adds", start(func() {
 		for added < want {
-			isNew, err := s.Add(context.Background(), fmt.Sprint(name, added))
-			switch {
-			case errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrPoisoned):
+			part := make([]string, 100)
+			for i := range part {
+				part[i] = fmt.Sprint(name, added+i)
+			}
+			answers := make([]Answer, len(part))
+			err := s.AddBatch(context.Background(), part, answers)
+			for _, a := range answers {
+				if a == New {
+					added++
+				}
+			}
+			if errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrPoisoned) {
 				time.Sleep(10 * time.Millisecond)
-			case err != nil || !isNew:
-				t.Errorf("Add: %v, %v", isNew, err)
+			} else if err != nil {
+				t.Errorf("AddBatch: %v", err)
 				return
-			default:
-				added++
 			}
 		}
 	}))
@@ -64,9 +71,9 @@ func addsAgain(t *testing.T, s *testStore, name string) (added int) {
 // it is to leave, takes it up again when there is more, and counts right.
 func TestFloor(t *testing.T) {
 	t.Parallel()
-	const floor = 4 << 20
-	w, d := onSmallDisk(t, 20<<20)
-	w.o.MinFreeBytes, w.memtableWords = floor, 10_000
+	const floor = 2 << 20
+	w, d := onSmallDisk(t, 13<<20)
+	w.o.MinFreeBytes, w.memtableWords = floor, 4000
 	s := w.open()
 	n := fillUp(t, s, 0)
 	low := d.lowest()
@@ -74,13 +81,13 @@ func TestFloor(t *testing.T) {
 	if low < floor-2*s.space.step { // of a flush and a compaction
 		t.Errorf("only %d bytes were left free, want %d", low, floor)
 	}
-	if n < 50_000 {
+	if n < 20_000 {
 		t.Errorf("only %d keys were taken", n)
 	}
 	if free, _ := s.space.free(); free > 2*floor+keepLogBytes+4<<20 {
 		t.Errorf("%d bytes are free, and nothing is taken", free)
 	}
-	s.has(Seen, keys(n-20_000, n)...)
+	s.has(Seen, keys(n-10_000, n)...)
 	s.add(Seen, keys(0, 1000)...)
 	s.urls(n)
 
@@ -387,9 +394,9 @@ func TestCompactOpenedFull(t *testing.T) {
 func TestCompactWithoutSpace(t *testing.T) {
 	t.Parallel()
 	w, d := onSmallDisk(t, 256<<20)
-	w.memtableWords = 60_000
+	w.memtableWords = 30_000
 	s := w.open()
-	compactable(s, 30_000) // tables of more than the reserve has
+	compactable(s, 26_000) // tables of more than the reserve has
 	d.others(0)
 	is(t, "Compact", s.Compact(t.Context()), ErrDiskFull)
 	if s.Err() != nil {

@@ -58,7 +58,9 @@ type DiskStats struct {
 	Pebble int64 `json:"pebble"`
 	Bitmap int64 `json:"bitmap"`
 	Log    int64 `json:"log"`
-	Total  int64 `json:"total"`
+	// Reserve is given up when the disk is full, and made again.
+	Reserve int64 `json:"reserve"`
+	Total   int64 `json:"total"`
 	// PerURL is Total / URLs, 0 for an empty store.
 	PerURL float64 `json:"per_url"`
 }
@@ -244,7 +246,8 @@ func (s *Store) Stats() Stats {
 		slot.leave()
 	}
 	x.Memory.Anonymous = x.Memory.Memtables + x.Memory.Cache + x.Memory.BlockCache + x.Memory.Log
-	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Log
+	x.Disk.Reserve = s.space.reserved()
+	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Log + x.Disk.Reserve
 	if x.URLs > 0 {
 		x.Disk.PerURL = float64(x.Disk.Total) / float64(x.URLs)
 	}
@@ -359,6 +362,9 @@ func (s *Store) warn(x *Stats) {
 	s.mu.Unlock()
 	if full != nil {
 		warn("the maintainer cannot flush: %v", full)
+	}
+	if s.log != nil && s.space.wantsReserve() {
+		warn("the reserve is given up: the disk was full to the last byte, or has too little for it")
 	}
 	if err := s.Err(); err != nil {
 		x.Err = err.Error()

@@ -197,9 +197,10 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 // Verify checks an open store, while it goes on taking calls; flushes wait
 // meanwhile. What is wrong with the store is in the report; the error says why
 // it could not be made.
-func (s *Store) Verify(ctx context.Context, o VerifyOptions) (r *Report, err error) {
+func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	if s.waiting != nil {
-		err = s.waiting.call(func(s *Store) error { r, err = s.Verify(ctx, o); return err })
+		var r *Report
+		err := s.waiting.call(func(s *Store) (err error) { r, err = s.Verify(ctx, o); return err })
 		return r, err
 	}
 	s.maintainer.mu.Lock()
@@ -212,7 +213,7 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (r *Report, err err
 	if s.events.dead.Load() {
 		return nil, s.Err() // Pebble may only be asked for single keys
 	}
-	r = &Report{Deep: o.Deep, URLs: s.Stats().URLs}
+	r := &Report{Deep: o.Deep, URLs: s.Stats().URLs}
 	if _, err := readIdentity(s.opts.seams.FS, s.opts.seams.FS.PathJoin(s.dir, identityName)); err != nil {
 		r.add(identityName, doesNotOpen, err)
 	}
