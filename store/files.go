@@ -13,7 +13,8 @@ import (
 )
 
 // The names in a store's directory: STORE (the identity), LOCK, log/, pebble/,
-// tmp/, reserve, and the bitmap, whose name holds its generation.
+// tmp/, reserve, the bitmap and the segment filters, whose names hold their
+// generation.
 
 const logDir = "log"
 

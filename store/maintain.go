@@ -12,9 +12,13 @@ import (
 // The maintainer is one goroutine. It does what is neither look nor insert:
 // it makes log files and flushes. An Add that needs room waits for it.
 
-// retiredWait is how long it waits before it looks again whether a bitmap that
+// retiredWait is how long it waits before it looks again whether a filter that
 // was let go can be unmapped.
 const retiredWait = 10 * time.Millisecond
+
+// emptiedWait is how long it waits before it looks again whether a memtable
+// that was let go can be used again: an Add may be waiting for it.
+const emptiedWait = 50 * time.Microsecond
 
 // kick tells the maintainer that there may be something to do.
 func (s *Store) kick() {
@@ -34,7 +38,11 @@ func (s *Store) maintain() {
 		case <-s.maintainer.kick:
 		case <-retry.C:
 			if !s.maintainer.full.due(s.space) {
-				retry.Reset(diskFullRetry)
+				if err := s.tidy(); err != nil {
+					s.poison(err)
+					return
+				}
+				retry.Reset(s.comeAgain(ErrDiskFull))
 				continue
 			}
 		case <-s.maintainer.stop:
@@ -42,8 +50,6 @@ func (s *Store) maintain() {
 		case <-s.poisoned:
 			return
 		}
-		start := time.Now()
-		free, _ := s.space.free()
 		s.mu.Lock()
 		s.mu.tries++
 		try := s.mu.tries
@@ -52,10 +58,6 @@ func (s *Store) maintain() {
 		if err != nil && !errors.Is(err, ErrDiskFull) {
 			s.poison(err)
 			return
-		}
-		s.maintainer.full = backoff{}
-		if err != nil {
-			s.maintainer.full.failed(free, time.Since(start))
 		}
 		s.space.stock()
 		s.mu.Lock()
@@ -73,8 +75,15 @@ func (s *Store) maintain() {
 // work does all that is to be done. An error that is ErrDiskFull has changed
 // nothing that a later try could trip over.
 func (s *Store) work() error {
+	s.maintainer.full = backoff{}
 	for {
-		if more, err := s.step(); err != nil || !more {
+		start := time.Now()
+		free, _ := s.space.free()
+		more, err := s.step()
+		if err != nil {
+			s.maintainer.full.failed(free, time.Since(start))
+		}
+		if err != nil || !more {
 			return err
 		}
 		select {
@@ -85,24 +94,48 @@ func (s *Store) work() error {
 	}
 }
 
-// comeAgain is how long to wait before looking again without being asked; 0
-// is for ever.
-func (s *Store) comeAgain(err error) time.Duration {
+// tidy lets go of what only waits for views.
+func (s *Store) tidy() error {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
-	switch {
-	case err != nil:
-		return diskFullRetry
-	case len(s.maintainer.retired) > 0:
-		return retiredWait
-	case s.space.wantsReserve():
-		return diskFullRetry
+	s.recycle()
+	return s.unmapRetired()
+}
+
+// comeAgain is how long to wait before looking again without being asked; 0
+// is for ever.
+func (s *Store) comeAgain(err error) (wait time.Duration) {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock()
+	soonest := func(d time.Duration) {
+		if d = max(d, time.Microsecond); wait == 0 || d < wait {
+			wait = d
+		}
 	}
-	return max(0, time.Until(s.maintainer.noBuildBefore))
+	m := &s.maintainer
+	if s.space.wantsReserve() {
+		soonest(diskFullRetry)
+	}
+	if err != nil {
+		soonest(diskFullRetry)
+	} else if m.build != nil {
+		soonest(time.Until(m.build.next))
+	}
+	if m.emptied.m != nil {
+		soonest(emptiedWait)
+	}
+	if len(m.retired) > 0 {
+		soonest(retiredWait)
+	}
+	if d := time.Until(m.noBuildBefore); d > 0 {
+		soonest(d)
+	}
+	return wait
 }
 
 // step does one thing: it makes the next log file, flushes the frozen memtable,
-// freezes the active one if somebody asks for it, or goes on with a build. It
+// freezes the active one if somebody asks for it, heals a filter, or goes on
+// with a build. It
 // reports whether there was something to do.
 //
 // What it goes by, and the freeze, are one hold of the lock: an Add that needs
@@ -111,6 +144,7 @@ func (s *Store) step() (bool, error) {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock() // also when Pebble ends the goroutine
 	s.opts.seams.At("step")
+	s.recycle()
 	s.mu.Lock()
 	st := s.current.Load()
 	words := int(st.active.count.Load())
@@ -135,11 +169,14 @@ func (s *Store) step() (bool, error) {
 		// The log file that the frozen memtable's flush lets go of may be
 		// the room that is missing.
 	}
+	if s.buildDue() {
+		return true, s.stepBuild(s.maintainer.build)
+	}
 	if st.frozen != nil {
 		return true, s.flushFrozen(st.frozen)
 	}
-	if b := s.maintainer.build; b != nil {
-		return true, s.stepBuild(b)
+	if done, err := s.heal(); done || err != nil {
+		return done, err
 	}
 	return false, s.unmapRetired()
 }
