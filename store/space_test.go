@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -293,6 +294,44 @@ func TestOpenedFull(t *testing.T) {
 	s.close()
 	_, err = s.Add(t.Context(), "closed")
 	is(t, "Add", err, ErrClosed)
+}
+
+// TestOpenedFullMethods calls every method of a store that was opened on a
+// full disk: it only stands for another one, so each has to pass the call on.
+func TestOpenedFullMethods(t *testing.T) {
+	t.Parallel()
+	w, d := onSmallDisk(t, 64<<20)
+	w.open().close()
+	d.others(0)
+	s := w.open()
+	store := reflect.ValueOf(s.Store)
+	for i := range store.NumMethod() {
+		name, method := store.Type().Method(i).Name, store.Method(i)
+		if name == "Close" {
+			continue
+		}
+		var args []reflect.Value
+		for j := range method.Type().NumIn() {
+			switch in := method.Type().In(j); in {
+			case reflect.TypeFor[context.Context]():
+				args = append(args, reflect.ValueOf(t.Context()))
+			case reflect.TypeFor[[]string]():
+				args = append(args, reflect.ValueOf([]string{"x"}))
+			case reflect.TypeFor[[]Answer]():
+				args = append(args, reflect.ValueOf(make([]Answer, 1)))
+			case reflect.TypeFor[string]():
+				args = append(args, reflect.ValueOf("x"))
+			case reflect.TypeFor[int64]():
+				args = append(args, reflect.ValueOf(int64(10)))
+			default:
+				args = append(args, reflect.Zero(in))
+			}
+		}
+		results := method.Call(args)
+		if last := results[len(results)-1]; last.Type() == reflect.TypeFor[error]() && !last.IsNil() {
+			is(t, name, last.Interface().(error), ErrDiskFull)
+		}
+	}
 }
 
 // TestOpenedFullCannotOpen has a store that cannot be opened again when there
