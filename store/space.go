@@ -206,7 +206,7 @@ func (d *space) giveUp() {
 		return
 	}
 	err := removeIfThere(d.fs, d.fs.PathJoin(d.dir, reserveName))
-	d.logger.Warn("store: the disk is full; the reserve is given up", "dir", d.dir, "err", err)
+	d.logger.Warn("store: the reserve is given up", "dir", d.dir, "err", err)
 }
 
 // spaceFS is a store's file system that minds its space.

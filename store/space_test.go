@@ -168,9 +168,11 @@ func TestCompactionMeetsFloor(t *testing.T) {
 		t.Errorf("%d bytes were left free, Err is %v", low, s.Err())
 	}
 	s.has(Seen, keys(0, 25_000)...)
+	eventually(t, "a warning", func() bool { return len(s.Stats().Warnings) > 0 })
 	d.others(64 << 20)
 	must(t, s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false))
 	s.has(Seen, keys(0, 25_000)...)
+	eventually(t, "no warning", func() bool { return len(s.Stats().Warnings) == 0 })
 }
 
 // reserveIs checks whether the reserve is there.

@@ -10,8 +10,8 @@ import (
 
 const compactUsage = `Usage: dedupstore compact
 
-Merge the tables of a store until none overlaps another, and print the bytes on
-disk before and after. A store merges by itself: this is for a disk that is
+Merge the tables of a store until none overlaps another, and print what they
+take before and after. A store merges by itself: this is for a disk that is
 full, where it may use the space that the store keeps free, and its reserve.
 What it writes must find space before the old tables go; if it does not, the
 exit code is 5 and nothing is lost.
@@ -38,8 +38,8 @@ func newCompact(p *program) *cobra.Command {
 		if err = closeStore(s, err); err != nil {
 			return err
 		}
-		return writeOut(p.stdout, fmt.Appendf(nil, "%d bytes before, %d bytes after; %d tables before, %d tables after\n",
-			before.Disk.Total, after.Disk.Total, before.Compaction.Tables, after.Compaction.Tables))
+		return writeOut(p.stdout, fmt.Appendf(nil, "before: %d bytes in %d tables; after: %d bytes in %d tables\n",
+			before.Disk.Pebble, before.Compaction.Tables, after.Disk.Pebble, after.Compaction.Tables))
 	}
 	return cmd
 }
