@@ -90,17 +90,9 @@ func (s *Store) tablesIn(lower, upper []byte) (tables []tableRef, err error) {
 
 // scanTable calls fn with a table's words.
 func (s *Store) scanTable(t tableRef, lower, upper []byte, fn func([]word) error) (err error) {
-	f, err := s.opts.seams.FS.Open(t.path)
+	r, err := s.openTable(t.path)
 	if err != nil {
 		return err
-	}
-	readable, err := objstorageprovider.NewFileReadable(f, s.opts.seams.FS, objstorageprovider.NewReadaheadConfig(), t.path)
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	r, err := sstable.NewReader(context.Background(), readable, s.pebble.MakeReaderOptions())
-	if err != nil {
-		return errors.Join(wrapTable(t.path, err), readable.Close())
 	}
 	defer func() { err = errors.Join(err, wrapTable(t.path, r.Close())) }()
 	if bytes.Compare(t.smallest, lower) > 0 {
@@ -130,6 +122,56 @@ func (s *Store) scanTable(t tableRef, lower, upper []byte, fn func([]word) error
 		return wrapTable(t.path, err)
 	}
 	return fn(words)
+}
+
+// openTable opens a table past Pebble.
+func (s *Store) openTable(path string) (*sstable.Reader, error) {
+	f, err := s.opts.seams.FS.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	readable, err := objstorageprovider.NewFileReadable(f, s.opts.seams.FS, objstorageprovider.NewReadaheadConfig(), path)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	r, err := sstable.NewReader(context.Background(), readable, s.pebble.MakeReaderOptions())
+	if err != nil {
+		return nil, errors.Join(wrapTable(path, err), readable.Close())
+	}
+	return r, nil
+}
+
+// checkTables refuses a table that another store has made: Pebble looks at the
+// size only. One that cannot be read is left to the lookups that need it. Some
+// 50 us a table.
+func (s *Store) checkTables() error {
+	tables, err := s.tablesIn(nil, []byte{0xff, 0xff, 0xff, 0xff, 0xff})
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		r, err := s.openTable(t.path)
+		if err != nil {
+			continue
+		}
+		p, err := r.ReadPropertiesBlock(context.Background(), nil)
+		if err == nil && !s.made(p.UserProperties) {
+			err = &CorruptError{Path: t.path, Offset: -1, Reason: "the table was made by another store"}
+		} else {
+			err = nil
+		}
+		if err = errors.Join(err, r.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// made reports whether a table's properties say that this store made it.
+func (s *Store) made(properties map[string]string) bool {
+	// Pebble puts a byte of its own in front of a collector's value.
+	id := properties[idProperty]
+	return len(id) > 0 && id[1:] == string(s.identity.id[:])
 }
 
 // wrapTable gives an error of a table's reader the store's type.
