@@ -13,7 +13,8 @@ import (
 )
 
 // The names in a store's directory: STORE (the identity), LOCK, log/, pebble/,
-// tmp/, the bitmap and the segment filters, whose names hold their generation.
+// tmp/, reserve, the bitmap and the segment filters, whose names hold their
+// generation.
 
 const logDir = "log"
 
