@@ -35,6 +35,7 @@ type world struct {
 	spanWords      int64
 	buildWords     int
 	selfCheckEvery int
+	statusInterval time.Duration             // 0: no STATUS
 	point          func(name string)         // see seam.Seams
 	fault          func(op errorfs.Op) error // of each operation; may block
 }
@@ -54,7 +55,10 @@ func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: 
 
 func (w *world) options() *Options {
 	o := w.o
-	s := seam.Seams{Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords, SelfCheckEvery: w.selfCheckEvery}
+	s := seam.Seams{
+		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
+		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
+	}
 	if w.mem != nil {
 		s.FS, s.Device = w.mem, w.twin
 	} else {

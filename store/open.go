@@ -65,6 +65,7 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s.lock = lock
+	s.startStatus()
 	return s, nil
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -157,6 +158,7 @@ func (o *Options) withDefaults() Options {
 	}
 	if c.seams.FS == nil {
 		c.seams.FS = vfs.Default
+		c.seams.StatusInterval = cmp.Or(c.seams.StatusInterval, statusInterval)
 	}
 	if c.seams.Device == nil {
 		c.seams.Device = mmapfilter.Files

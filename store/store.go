@@ -30,6 +30,8 @@ type Store struct {
 	pebble *pebble.Options // what db was opened with
 	events *pebbleEvents
 	lock   io.Closer
+	// publisher is nil in a store that publishes no STATUS.
+	publisher *publisher
 
 	memtableLimit int
 	maxPart       int
@@ -286,6 +288,7 @@ func (s *Store) close() error {
 		}
 	}
 
+	s.stopStatus()
 	s.mu.Lock()
 	s.publishLocked(func(st *state) { st.closed = true })
 	epoch := s.current.Load().epoch
@@ -305,6 +308,7 @@ func (s *Store) close() error {
 		// be opened by this process again.
 		keepLock(s.lock)
 	} else {
+		s.removeStatus()
 		errs = append(errs, s.lock.Close())
 	}
 	err := errors.Join(errs...)
