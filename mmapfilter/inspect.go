@@ -145,3 +145,10 @@ func (s *sumReader) compare(n *Census, first uint64, part []byte) error {
 	}
 	return nil
 }
+
+// ParamsOfSize guesses the geometry of a file whose header cannot be read: the
+// blocks that a file of that size has, and nothing of what it was made for.
+func ParamsOfSize(size int64) Params {
+	pages := max(0, size-pageBytes) / (pageBytes + 8)
+	return Params{Blocks: uint64(pages) * BlocksPerPage, Probes: DefaultProbes}
+}

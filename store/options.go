@@ -88,7 +88,7 @@ const (
 	// MaxKeyBytes is the length of the longest key that is taken.
 	MaxKeyBytes = 1 << 20 // 1 MiB
 	// MaxExpectedURLs bounds Options.ExpectedURLs.
-	MaxExpectedURLs = 1 << 40 // a bitmap of 1.5 TiB
+	MaxExpectedURLs = 180_000_000_000 // a bitmap of 251 GiB
 	// MinMemoryBytes bounds Options.MemoryBytes.
 	MinMemoryBytes = 1 << 20 // 1 MiB
 
