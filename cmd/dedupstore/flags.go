@@ -75,9 +75,9 @@ func addFlags(cmd *cobra.Command, o *store.Options) {
 
 // addFlagsUsage documents addFlags.
 const addFlagsUsage = `    --must-exist          do not make a store where there is none
-    --urls N              URLs that a new store is sized for: 1e6, 20M, 2e9,
-                          1_000_000 (default: 4 million; more than that many
-                          are as exact, and slower)
+    --urls N              URLs that the store is sized for at least: 1e6, 20M,
+                          2e9, 1_000_000 (default for a new one: 4 million);
+                          it grows by itself, which this spares it
     --hash NAME           hash of a new store: siphash (default), or xxh64,
                           three times as fast, where nobody can choose URLs
                           to harm you

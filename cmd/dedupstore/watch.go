@@ -93,7 +93,7 @@ func (p *program) watch(ctx context.Context, w watch, first *store.Status) error
 		case <-ctx.Done():
 			return nil
 		}
-		now, err := p.newerStatus(ctx, before)
+		now, err := p.newerStatus(ctx, before, watchPatience)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -132,8 +132,9 @@ func isTerminal(w any) bool {
 }
 
 // newerStatus reads what was published after before. It waits for that, and
-// returns the old figures from a process that publishes none any more.
-func (p *program) newerStatus(ctx context.Context, before *store.Status) (*store.Status, error) {
+// when its patience ends returns the old figures: of a process that publishes
+// none any more, a full disk may be why.
+func (p *program) newerStatus(ctx context.Context, before *store.Status, patience time.Duration) (*store.Status, error) {
 	poll := time.NewTicker(watchPoll)
 	defer poll.Stop()
 	for start := time.Now(); ; {
@@ -145,7 +146,7 @@ func (p *program) newerStatus(ctx context.Context, before *store.Status) (*store
 			return nil, err
 		case !st.When.Equal(before.When):
 			return st, nil
-		case time.Since(start) > watchPatience:
+		case time.Since(start) > patience:
 			holder, err := store.Holder(p.dir)
 			if err == nil && holder == nil {
 				err = errHolderEnded // it was killed
