@@ -25,7 +25,7 @@ type grower struct {
 	s      *store.Store
 
 	added    atomic.Int64
-	building atomic.Pointer[string] // what is being built; nil: nothing
+	building atomic.Bool // a bitmap is being built
 
 	latencies [2][]time.Duration // of lookups without and with a build of the bitmap
 	windows   []window
@@ -75,6 +75,7 @@ func (g *grower) run() error {
 		g.s = s
 		stop := make(chan struct{})
 		var watchers sync.WaitGroup
+		watchers.Go(func() { g.watchBuilds(stop) })
 		watchers.Go(func() { g.lookUp(stop) })
 		watchers.Go(func() { peak = max(peak, g.watchDisk(stop)) })
 		hi := min(lo+g.step, g.n)
@@ -107,7 +108,7 @@ func (g *grower) run() error {
 func (g *grower) add(lo, hi int) (net time.Duration, err error) {
 	keys, answers := make([]string, g.batch), make([]store.Answer, g.batch)
 	var inWindow time.Duration
-	count, build := 0, g.isBuilding()
+	count, build := 0, g.building.Load()
 	for i := lo; i < hi; i += g.batch {
 		for j := range keys {
 			keys[j] = url(i + j)
@@ -125,17 +126,26 @@ func (g *grower) add(lo, hi int) (net time.Duration, err error) {
 		}
 		g.added.Store(int64(i + g.batch))
 		if count += g.batch; count >= windowURLs {
-			build = build || g.isBuilding()
+			build = build || g.building.Load()
 			g.windows = append(g.windows, window{float64(count) / inWindow.Seconds(), build})
-			count, inWindow, build = 0, 0, g.isBuilding()
+			count, inWindow, build = 0, 0, g.building.Load()
 		}
 	}
 	return net, nil
 }
 
-// isBuilding reports whether a bitmap is being built.
-func (g *grower) isBuilding() bool {
-	return strings.Contains(g.s.Stats().Build.Building, "bitmap-")
+// watchBuilds notes whether a bitmap is being built. Stats asks Pebble too: not
+// something for each batch.
+func (g *grower) watchBuilds(stop <-chan struct{}) {
+	for {
+		g.building.Store(strings.Contains(g.s.Stats().Build.Building, "bitmap-"))
+		select {
+		case <-stop:
+			g.building.Store(false)
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // lookUp asks for one URL after the other, added or not, with a pause after
@@ -150,7 +160,7 @@ func (g *grower) lookUp(stop <-chan struct{}) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			build = g.isBuilding()
+			build = g.building.Load()
 		}
 		n := int(g.added.Load())
 		if n == 0 {

@@ -96,9 +96,6 @@ func (s *Store) flushFrozen(m *memtable) error {
 	s.recycle()
 
 	took := time.Since(start)
-	if b := s.maintainer.build; b != nil {
-		b.owed = time.Duration(buildShare * float64(took))
-	}
 	c := &s.counters
 	c.flushes.Add(1)
 	c.flushWords.Add(words)

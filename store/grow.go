@@ -12,8 +12,31 @@ import (
 // What calls for a build: a bitmap or a segment filter that is past its
 // designed fill, or below the floor, or missing, or doubted.
 
+// need is why a build is to be made. The higher one goes first.
+type need int
+
+const (
+	none     need = iota
+	unproven      // a crash has left the file, and it may be as it must be
+	tooSmall
+	unusable // there is no file, or one that cannot be believed
+)
+
+// needOf is what speaks for a build of a filter that is to hold so many words.
+func needOf(f *filter, words, capacity uint64) need {
+	switch d := f.doubt.Load(); {
+	case f.Filter == nil, d != nil && !d.unverified:
+		return unusable
+	case words > capacity:
+		return tooSmall
+	case d != nil:
+		return unproven
+	}
+	return none
+}
+
 // wantsBuild returns what is to be built next.
-func (s *Store) wantsBuild() (buildTarget, bool) {
+func (s *Store) wantsBuild() (t buildTarget, wants bool) {
 	st := s.current.Load()
 	waiting := uint64(st.active.count.Load())
 	if st.frozen != nil {
@@ -21,47 +44,44 @@ func (s *Store) wantsBuild() (buildTarget, bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t, wants := s.wantsBitmapLocked(st, waiting); wants {
-		return t, true
+	t, most := s.wantsBitmapLocked(st, waiting)
+	if s.mu.registry.needsFilters(st.spans) {
+		for i := range st.spans {
+			if span, need := s.wantsSpanFilterLocked(st.spans[i:]); need > most {
+				t, most = span, need
+			}
+		}
 	}
-	return s.wantsSpanFilterLocked(st)
+	return t, most > none
 }
 
-func (s *Store) wantsBitmapLocked(st *state, waiting uint64) (t buildTarget, wants bool) {
+// wantsBitmapLocked wants the bitmap to hold what is in Pebble and what waits
+// to go there, and no less than the floor.
+func (s *Store) wantsBitmapLocked(st *state, waiting uint64) (t buildTarget, n need) {
 	r := s.mu.registry
-	words := r.words() + waiting
+	words := max(r.words()+waiting, r.floor)
 	now := st.bitmap.header().Capacity
-	wants = st.bitmap.doubt.Load() != nil || words > now || r.floor > now
 	t.capacity = max(now, r.floor)
 	for t.capacity < words {
 		t.capacity *= 2
 	}
-	return t, wants
+	return t, needOf(st.bitmap, words, now)
 }
 
-// wantsSpanFilterLocked looks for a span without a filter, or with one that is
-// doubted or too small. One span alone needs none: the bitmap says as much.
-func (s *Store) wantsSpanFilterLocked(st *state) (buildTarget, bool) {
-	if len(st.spans) < 2 {
-		return buildTarget{}, false
+// wantsSpanFilterLocked wants the first of the spans, which are in order, to
+// have its filter.
+func (s *Store) wantsSpanFilterLocked(spans []span) (t buildTarget, n need) {
+	r, sp := s.mu.registry, spans[0]
+	words, now := r.wordsIn(sp.segments), sp.filter.header().Capacity
+	n = needOf(sp.filter, words, uint64(maxFilterLoad*float64(now)))
+	t = buildTarget{sp.id, max(now, words)}
+	switch {
+	case n == tooSmall:
+		t.capacity = 2 * now
+	case !r.closed(sp.segments):
+		t.capacity = max(t.capacity, firstCapacity(r, words, spans[1:]))
 	}
-	r := s.mu.registry
-	for i, sp := range st.spans {
-		words := r.wordsIn(sp.segments)
-		now := sp.filter.header().Capacity
-		switch {
-		case now == 0:
-			if !r.closed(sp.segments) {
-				words = max(words, lastCapacity(r, st.spans[i+1:]))
-			}
-			return buildTarget{sp.id, words}, true
-		case float64(words) > maxFilterLoad*float64(now):
-			return buildTarget{sp.id, 2 * now}, true
-		case sp.filter.doubt.Load() != nil:
-			return buildTarget{sp.id, now}, true
-		}
-	}
-	return buildTarget{}, false
+	return t, n
 }
 
 // maxFilterLoad is the load at which a segment filter is built anew, doubled.
@@ -70,11 +90,21 @@ func (s *Store) wantsSpanFilterLocked(st *state) (buildTarget, bool) {
 // size does not take twice the space.
 const maxFilterLoad = 1.25
 
-// lastCapacity is what an open span's filter is made for: the size of the span
-// before it, the first one of the given.
-func lastCapacity(r *registry, before []span) uint64 {
+// needsFilters reports whether the spans are to have filters. One alone needs
+// none: the bitmap says as much. But while a larger bitmap is built, the old
+// one lets more and more new words through, and each would be a Get: adds would
+// be slowed to a third, and the build by them ("bench grow").
+func (r *registry) needsFilters(spans []span) bool {
+	return len(spans) > 1 || len(spans) == 1 && r.wordsIn(spans[0].segments) >= loneFilterWords
+}
+
+const loneFilterWords = 8 << 20
+
+// firstCapacity is what the filter of an open span that holds so many words is
+// made for: the size of the span before it, the first one of the given.
+func firstCapacity(r *registry, words uint64, before []span) uint64 {
 	if len(before) == 0 {
-		return minFilterCapacity
+		return 2 * words
 	}
 	return max(minFilterCapacity, before[0].filter.header().Capacity, r.wordsIn(before[0].segments))
 }
@@ -93,7 +123,7 @@ func (s *Store) beginSpanFilter(segment segmentID) error {
 	spans := r.spans(s.maintainer.filters)
 	alone := len(spans) == 0
 	known := slices.ContainsFunc(spans, func(sp span) bool { return sp.id == id })
-	capacity := lastCapacity(r, spans)
+	capacity := firstCapacity(r, 0, spans)
 	s.mu.Unlock()
 	if alone || known || s.maintainer.filters[id] != nil {
 		return nil

@@ -84,18 +84,30 @@ func (s *Store) work() error {
 
 // comeAgain is how long to wait before looking again without being asked; 0
 // is for ever.
-func (s *Store) comeAgain(err error) time.Duration {
+func (s *Store) comeAgain(err error) (wait time.Duration) {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
-	switch {
-	case err != nil:
-		return diskFullRetry
-	case s.maintainer.emptied.m != nil:
-		return emptiedWait
-	case len(s.maintainer.retired) > 0:
-		return retiredWait
+	soonest := func(d time.Duration) {
+		if d = max(d, time.Microsecond); wait == 0 || d < wait {
+			wait = d
+		}
 	}
-	return max(0, time.Until(s.maintainer.noBuildBefore))
+	m := &s.maintainer
+	if err != nil {
+		soonest(diskFullRetry)
+	} else if m.build != nil {
+		soonest(time.Until(m.build.next))
+	}
+	if m.emptied.m != nil {
+		soonest(emptiedWait)
+	}
+	if len(m.retired) > 0 {
+		soonest(retiredWait)
+	}
+	if d := time.Until(m.noBuildBefore); d > 0 {
+		soonest(d)
+	}
+	return wait
 }
 
 // step does one thing: it makes the next log file, flushes the frozen memtable,
@@ -134,14 +146,14 @@ func (s *Store) step() (bool, error) {
 		// The log file that the frozen memtable's flush lets go of may be
 		// the room that is missing.
 	}
-	if st.frozen != nil && !s.owesBuild() {
+	if s.buildDue() {
+		return true, s.stepBuild(s.maintainer.build)
+	}
+	if st.frozen != nil {
 		return true, s.flushFrozen(st.frozen)
 	}
 	if done, err := s.heal(); done || err != nil {
 		return done, err
-	}
-	if b := s.maintainer.build; b != nil {
-		return true, s.stepBuild(b)
 	}
 	return false, s.unmapRetired()
 }

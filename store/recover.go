@@ -29,6 +29,9 @@ func (s *Store) recoverAll() error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkTables(); err != nil {
+		return err
+	}
 	s.noteTorn(f.chain)
 	if !s.opts.ReadOnly && full == nil {
 		err = s.recoverWriting(f)

@@ -383,13 +383,16 @@ func (s *Store) filterStats(x *Stats, st *state) {
 		SelfChecks: c.selfChecks.Load(), BitsLost: c.bitsLost.Load(),
 	}
 	x.state("bitmap", st.bitmap, true)
+	s.mu.Lock()
+	needed := s.mu.registry.needsFilters(st.spans)
+	s.mu.Unlock()
 	for _, sp := range st.spans {
 		if sp.filter.Filter != nil {
 			x.Filters.Filters++
 			x.Disk.Filters += sp.filter.bytes()
 			x.Memory.FileBacked += sp.filter.bytes()
 		}
-		x.state(fmt.Sprintf("segment filter of span %d", sp.id.number), sp.filter, len(st.spans) > 1)
+		x.state(fmt.Sprintf("segment filter of span %d", sp.id.number), sp.filter, needed)
 	}
 }
 

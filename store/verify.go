@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -425,8 +424,7 @@ func (v *verifier) strays() error {
 	return nil
 }
 
-// tables checks that every table is this store's: at open Pebble looks at its
-// size only.
+// tables checks that every table is this store's.
 func (v *verifier) tables() {
 	levels, err := v.db.SSTables(pebble.WithProperties())
 	if err != nil {
@@ -435,9 +433,7 @@ func (v *verifier) tables() {
 	}
 	for _, level := range levels {
 		for _, t := range level {
-			// Pebble puts a byte of its own in front of a collector's value.
-			id := []byte(t.Properties.UserProperties[idProperty])
-			if len(id) == 0 || !bytes.Equal(id[1:], v.store.identity.id[:]) {
+			if !v.store.made(t.Properties.UserProperties) {
 				v.report.fault(fmt.Sprintf("%s/%s.sst", pebbleDir, t.FileNum), -1, notTheStores, "the table was made by another store")
 			}
 		}
