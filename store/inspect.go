@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"dedupstore/mmapfilter"
@@ -96,7 +95,6 @@ func reasonAt(offset int64, reason string, cause error) string {
 func hexOf(b []byte) string     { return hex.EncodeToString(b) }
 func sumText(sum uint64) string { return fmt.Sprintf("%016x", sum) }
 func timeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
-func nameOf(path string) string { return filepath.Base(path) }
 func bytesField(n int64) Field  { return Field{"bytes", n} }
 func (c clockStamp) facts() []Field {
 	return []Field{

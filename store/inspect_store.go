@@ -137,7 +137,7 @@ func inspectEntry(dir string, e fs.DirEntry, fn func(Fact) error) error {
 		f.Kind = "status"
 		f.addStatus(dir)
 	case name == creatingName:
-		f.Kind = "mark of a creation that has not ended"
+		f.Kind = "creation mark"
 	case strings.HasSuffix(name, badSuffix):
 		f.Kind = "put aside"
 	case strings.HasSuffix(name, newSuffix) || strings.HasSuffix(name, mmapfilter.TmpSuffix):

@@ -79,6 +79,10 @@ exits 0 dedupstore import --store s "$disk.lines"
 exits 0 dedupstore check --store s 1 1500000
 exits 0 dedupstore stats --json --store s
 grep -q '"urls": 1500000,' "$disk.out" || fail "$(cat "$disk.out")"
+exits 5 dedupstore grow --store s --urls 1e9
+says 'disk full.*; make room and run it again'
+exits 0 dedupstore check --store s 1 1500000
+exits 0 dedupstore add --store s another
 `) {
 		return
 	}

@@ -32,7 +32,8 @@ DIR, and FILE of "store", may be left out: it is the --store. A line has the
 offset, what it is about, and fields; what is damaged stands behind an
 exclamation mark, and the exit code is 4 then. "registry" needs a store that
 nobody adds to; the others may look at a file that is in use, and may then find
-its end half written.
+its end half written. A page of a filter has changed if its checksum is not the
+one that the last sync made: in a store that was closed it is damaged.
 
     --limit N             print at most N lines of what is in order; damage and
                           the summary are printed all the same
