@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,5 +160,49 @@ func BenchmarkPublishStatus(b *testing.B) {
 	s := publishing(b, never).open()
 	for b.Loop() {
 		s.publishStatus(time.Now())
+	}
+}
+
+// TestStatusNames keeps the names that a STATUS has, and the kinds of their
+// values: other programs read them. New ones may be added to the list.
+func TestStatusNames(t *testing.T) {
+	now := map[string]bool{}
+	statusNames(now, "", reflect.TypeFor[Status]())
+	golden, err := os.ReadFile(filepath.Join("testdata", "status.txt"))
+	must(t, err)
+	names := 0
+	for line := range strings.Lines(string(golden)) {
+		if names++; !now[strings.TrimSpace(line)] {
+			t.Errorf("a STATUS has no %q any more", strings.TrimSpace(line))
+		}
+	}
+	if names < 50 {
+		t.Errorf("the list has %d names", names)
+	}
+	if t.Failed() {
+		t.Logf("it has now:\n%s", strings.Join(slices.Sorted(maps.Keys(now)), "\n"))
+	}
+}
+
+// statusNames notes the JSON names of a type with the kinds of their values.
+func statusNames(all map[string]bool, prefix string, of reflect.Type) {
+	for of.Kind() == reflect.Slice {
+		of, prefix = of.Elem(), prefix+"[]"
+	}
+	if of.Kind() != reflect.Struct || of == reflect.TypeFor[time.Time]() {
+		kind := of.Kind().String()
+		if of == reflect.TypeFor[time.Time]() {
+			kind = "time"
+		}
+		all[prefix+" "+kind] = true
+		return
+	}
+	for field := range of.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous {
+			statusNames(all, prefix, field.Type)
+			continue
+		}
+		statusNames(all, strings.TrimPrefix(prefix+"."+name, "."), field.Type)
 	}
 }
