@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names in a store's directory: STORE (the identity), LOCK, STATUS, log/, pebble/,
-// tmp/, the bitmap and the segment filters, whose names hold their generation.
+// The names in a store's directory: STORE (the identity), LOCK, STATUS, log/,
+// pebble/, tmp/, reserve, the bitmap and the segment filters, whose names hold
+// their generation.
 
 const logDir = "log"
 

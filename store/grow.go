@@ -159,6 +159,9 @@ func (s *Store) Grow(ctx context.Context, urls int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.Grow(ctx, urls) })
+	}
 	if s.current.Load().closed {
 		return ErrClosed
 	}

@@ -30,6 +30,7 @@ type world struct {
 	o    Options
 	mem  *vfs.MemFS // nil in a directory of the real file system
 	twin *mmapfilter.Twin
+	disk *smallDisk // if not nil, instead of both
 
 	memtableWords  int
 	spanWords      int64
@@ -59,9 +60,12 @@ func (w *world) options() *Options {
 		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
 		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
 	}
-	if w.mem != nil {
+	switch {
+	case w.disk != nil:
+		s.FS, s.Device = w.disk, smallDevice{w.disk.twin, w.disk}
+	case w.mem != nil:
 		s.FS, s.Device = w.mem, w.twin
-	} else {
+	default:
 		s.FS = vfs.Default
 	}
 	if w.fault != nil {

@@ -136,6 +136,8 @@ func inspectEntry(dir string, e fs.DirEntry, fn func(Fact) error) error {
 	case name == statusName:
 		f.Kind = "status"
 		f.addStatus(dir)
+	case name == reserveName:
+		f.Kind = "reserve"
 	case name == creatingName:
 		f.Kind = "creation mark"
 	case strings.HasSuffix(name, badSuffix):

@@ -231,7 +231,7 @@ func TestInspectStore(t *testing.T) {
 	want := []string{
 		"identity", "lock", "left over", "bitmap", "put aside", "left over",
 		"put aside", "log file", "log file!", "left over", "unknown",
-		"unknown", "pebble", "tmp",
+		"unknown", "pebble", "reserve", "tmp",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

@@ -66,7 +66,10 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s.lock = lock
-	s.startStatus()
+	if errors.Is(s.refuse, ErrDiskFull) {
+		s = wait(s, opts)
+	}
+	s.startStatus(fsys)
 	return s, nil
 }
 
@@ -81,6 +84,8 @@ func openError(verb, dir string, err error) error {
 // openLocked opens a store whose lock is held, and makes it first if it is
 // still not there.
 func openLocked(o *Options, dir string) (*Store, error) {
+	space := newSpace(o, dir)
+	o = space.mind(o)
 	path := o.seams.FS.PathJoin(dir, identityName)
 	id, err := readIdentity(o.seams.FS, path)
 	made := false
@@ -101,7 +106,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		dir: dir, opts: *o, identity: id,
+		dir: dir, opts: *o, identity: id, space: space,
 		incarnationKey: id.hasher.incarnationKey(1),
 		poisoned:       make(chan struct{}),
 	}
@@ -249,6 +254,7 @@ func (s *Store) start(active, frozen *memtable) error {
 	if s.mu.spare, err = newMemtable(s.memtableLimit); err != nil {
 		return err
 	}
+	s.space.stock()
 	s.maintainer.kick = make(chan struct{}, 1)
 	s.maintainer.stop = make(chan struct{})
 	s.maintainer.done = make(chan struct{})

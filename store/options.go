@@ -94,6 +94,7 @@ const (
 
 	defaultExpectedURLs = 4 << 20   // a bitmap of 6 MiB
 	defaultMemoryBytes  = 256 << 20 // 256 MiB
+	maxMinFreeBytes     = 1 << 60   // more than any disk has
 	defaultSyncInterval = time.Second
 	defaultKeyProfile   = "none/1"
 	maxKeyProfileBytes  = 64
@@ -134,6 +135,17 @@ type Options struct {
 	// MemoryBytes bounds the store's anonymous memory: half of it is for the
 	// two memtables, the rest for caches. Default: 256 MiB; at least 1 MiB.
 	MemoryBytes int64
+
+	// MinFreeBytes is how much of the disk the store leaves free: below it,
+	// what can be put off is refused with ErrDiskFull, tables, bitmaps and new
+	// log files, while there still is room for what cannot. Lookups go on, and
+	// with space again the store goes on by itself, within a second. Default:
+	// 16 MiB, or a sixteenth of a disk that is smaller than 256 MiB. More
+	// keeps room for others on the disk, and for Compact, which may go below
+	// it; with 1 the store fills the disk to the last byte and has only its
+	// reserve left. A disk that does not say what is free is taken for a large
+	// one.
+	MinFreeBytes int64
 
 	// Logger is told what recovery found and what Pebble does in the
 	// background. Default: nothing is logged.
@@ -197,6 +209,9 @@ func (o *Options) validate() error {
 	}
 	if o.MemoryBytes < MinMemoryBytes {
 		bad("MemoryBytes is %d, want at least %d", o.MemoryBytes, MinMemoryBytes)
+	}
+	if o.MinFreeBytes < 0 || o.MinFreeBytes > maxMinFreeBytes {
+		bad("MinFreeBytes is %d, want 1 to %d", o.MinFreeBytes, int64(maxMinFreeBytes))
 	}
 	return errors.Join(errs...)
 }

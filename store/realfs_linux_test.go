@@ -54,7 +54,7 @@ func TestRealfsChild(t *testing.T) {
 // not be one that another user may walk.
 func realfsCommand(t *testing.T, name, dir string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestRealfsChild$", "-test.v", "-test.timeout=40s")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestRealfsChild$", "-test.v", "-test.timeout=40s", fmt.Sprint("-full.calls=", *fullCalls))
 	if _, err := os.Stat("/proc/self/exe"); err != nil {
 		cmd.Path = os.Args[0]
 	}

@@ -58,7 +58,7 @@ func TestStatusIsStats(t *testing.T) {
 	s := w.open()
 	s.add(New, keys(0, 100)...)
 	s.flush()
-	s.publishStatus(time.Now())
+	s.publisher.publish()
 	want := s.Stats()
 	st, err := ReadStatus(w.dir)
 	must(t, err)
@@ -159,7 +159,7 @@ func TestStatusIsOff(t *testing.T) {
 func BenchmarkPublishStatus(b *testing.B) {
 	s := publishing(b, never).open()
 	for b.Loop() {
-		s.publishStatus(time.Now())
+		s.publisher.publish()
 	}
 }
 
@@ -204,5 +204,78 @@ func statusNames(all map[string]bool, prefix string, of reflect.Type) {
 			continue
 		}
 		statusNames(all, strings.TrimPrefix(prefix+"."+name, "."), field.Type)
+	}
+}
+
+// TestStatusOpenedFull opens a store on a full disk, which gets a STATUS as soon
+// as there is a little space, and goes on with it when there is enough.
+func TestStatusOpenedFull(t *testing.T) {
+	w, d := onSmallDisk(t, 64<<20)
+	w.statusInterval = time.Millisecond
+	s := w.open()
+	s.add(New, keys(0, 1000)...)
+	s.close()
+	d.others(0)
+	s = w.open()
+	if st, err := readStatus(d, w.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("on a full disk: got %+v, %v", st, err)
+	}
+	d.others(64 << 10)
+	eventually(t, "a STATUS that warns", func() bool {
+		st, err := readStatus(d, w.dir)
+		return err == nil && st.URLs == 1000 && len(st.Warnings) > 0
+	})
+	d.others(64 << 20)
+	eventually(t, "a STATUS without a warning", func() bool {
+		st, err := readStatus(d, w.dir)
+		return err == nil && st.URLs == 1000 && len(st.Warnings) == 0
+	})
+	s.close()
+	if st, err := readStatus(d, w.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after Close: got %+v, %v", st, err)
+	}
+}
+
+// TestStatusTakesNoReserve publishes on a full disk: the reserve stays, and no
+// part of a STATUS.
+func TestStatusTakesNoReserve(t *testing.T) {
+	w, d := onSmallDisk(t, 64<<20)
+	w.statusInterval = never
+	s := w.open()
+	before := d.size(d.PathJoin(w.dir, statusName))
+	d.others(100)
+	s.publisher.publish()
+	reserveIs(t, d, reserveBytes, "after a STATUS on a full disk")
+	if n := d.size(d.PathJoin(w.dir, statusName+newSuffix)); n != -1 {
+		t.Errorf("%d bytes of STATUS.new are left", n)
+	}
+	if n := d.size(d.PathJoin(w.dir, statusName)); n != before {
+		t.Errorf("STATUS has %d bytes, %d before", n, before)
+	}
+	d.others(64 << 20)
+}
+
+// TestStatusOfTheNextHolder has a store that was opened on a full disk let its
+// lock go, because it cannot be opened again: the STATUS is another's from then
+// on.
+func TestStatusOfTheNextHolder(t *testing.T) {
+	w, d := onSmallDisk(t, 64<<20)
+	w.statusInterval = time.Millisecond
+	w.open().close()
+	d.others(0)
+	s := w.open()
+	identity := d.PathJoin(w.dir, identityName)
+	must(t, d.FS.Rename(identity, identity+"-away"))
+	d.others(64 << 20)
+	eventually(t, "the error", func() bool { return s.Err() != nil })
+	must(t, d.FS.Rename(identity+"-away", identity))
+	next := w.open()
+	s.publisher.publish()
+	s.once.Do(func() { is(t, "Close", s.Store.Close(), ErrPoisoned) })
+	next.stopStatus()
+	st, err := readStatus(d, w.dir)
+	must(t, err)
+	if opened := next.publisher.opened; !st.Opened.Equal(opened) {
+		t.Errorf("the STATUS is of who opened the store at %v, want %v", st.Opened, opened)
 	}
 }

@@ -201,6 +201,11 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 // meanwhile. What is wrong with the store is in the report; the error says why
 // it could not be made.
 func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
+	if s.waiting != nil {
+		var r *Report
+		err := s.waiting.call(func(s *Store) (err error) { r, err = s.Verify(ctx, o); return err })
+		return r, err
+	}
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
 	st, slot := s.enter()

@@ -23,4 +23,5 @@ const (
 	BuildMissesFlush      = false // rule 17
 	PagesUnchecked        = false // rule 21
 	WaitForRoomInside     = false
+	NoFloor               = false // rule 24
 )

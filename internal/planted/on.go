@@ -27,4 +27,5 @@ var (
 	BuildMissesFlush      = fault == "build-misses-flush"
 	PagesUnchecked        = fault == "pages-unchecked"
 	WaitForRoomInside     = fault == "wait-for-room-inside"
+	NoFloor               = fault == "no-floor"
 )

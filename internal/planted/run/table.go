@@ -32,4 +32,5 @@ var table = []row{
 	{"BuildMissesFlush", "build-misses-flush", "17: a flush beside a build sets its bits in both", "store", "TestFlushDuringBuild"},
 	{"PagesUnchecked", "pages-unchecked", "21: a page is checked before its \"no\" counts", "store", "TestFlippedAtRest"},
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
+	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
 }
