@@ -354,6 +354,9 @@ func (s *Store) waitForL0() error {
 
 // metrics returns Pebble's figures, nil if it cannot go on.
 func (s *Store) metrics() *pebble.Metrics {
+	if s.events.dead.Load() {
+		return nil
+	}
 	got := make(chan *pebble.Metrics, 1)
 	err := s.events.apart(func() error {
 		got <- s.db.Metrics()

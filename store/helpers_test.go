@@ -36,6 +36,7 @@ type world struct {
 	spanWords      int64
 	buildWords     int
 	selfCheckEvery int
+	statusInterval time.Duration             // 0: no STATUS
 	point          func(name string)         // see seam.Seams
 	fault          func(op errorfs.Op) error // of each operation; may block
 }
@@ -55,7 +56,10 @@ func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: 
 
 func (w *world) options() *Options {
 	o := w.o
-	s := seam.Seams{Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords, SelfCheckEvery: w.selfCheckEvery}
+	s := seam.Seams{
+		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
+		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
+	}
 	switch {
 	case w.disk != nil:
 		s.FS, s.Device = w.disk, smallDevice{w.disk.twin, w.disk}

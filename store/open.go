@@ -32,7 +32,8 @@ const (
 //
 // Another process that has it open for writing is a *LockedError. What cannot
 // be read is a *CorruptError, and nothing is deleted or made anew. After a
-// crash Open replays the log; Stats tells what it found.
+// crash Open replays the log; Stats tells what it found. Until Close other
+// processes may read the store's figures, see ReadStatus.
 func Open(dir string, o *Options) (*Store, error) {
 	opts := o.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -66,8 +67,9 @@ func Open(dir string, o *Options) (*Store, error) {
 	}
 	s.lock = lock
 	if errors.Is(s.refuse, ErrDiskFull) {
-		return wait(s, opts), nil
+		s = wait(s, opts)
 	}
+	s.startStatus(fsys)
 	return s, nil
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -87,7 +88,7 @@ const (
 	// MaxKeyBytes is the length of the longest key that is taken.
 	MaxKeyBytes = 1 << 20 // 1 MiB
 	// MaxExpectedURLs bounds Options.ExpectedURLs.
-	MaxExpectedURLs = 1 << 40 // a bitmap of 1.5 TiB
+	MaxExpectedURLs = 180_000_000_000 // a bitmap of 251 GiB
 	// MinMemoryBytes bounds Options.MemoryBytes.
 	MinMemoryBytes = 1 << 20 // 1 MiB
 
@@ -169,6 +170,7 @@ func (o *Options) withDefaults() Options {
 	}
 	if c.seams.FS == nil {
 		c.seams.FS = vfs.Default
+		c.seams.StatusInterval = cmp.Or(c.seams.StatusInterval, statusInterval)
 	}
 	if c.seams.Device == nil {
 		c.seams.Device = mmapfilter.Files

@@ -153,7 +153,7 @@ func (s *Store) removeLeftovers(c *wal.Chain) error {
 			}
 		}
 	}
-	for _, name := range []string{creatingName, identityName + newSuffix, creatingName + newSuffix} {
+	for _, name := range []string{creatingName, identityName + newSuffix, creatingName + newSuffix, statusName + newSuffix} {
 		if err := removeIfThere(fsys, fsys.PathJoin(s.dir, name)); err != nil {
 			return fmt.Errorf("store: remove a left-over file: %w", err)
 		}

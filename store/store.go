@@ -34,6 +34,8 @@ type Store struct {
 	pebble *pebble.Options // what db was opened with
 	events *pebbleEvents
 	lock   io.Closer
+	// publisher is nil in a store that publishes no STATUS.
+	publisher *publisher
 
 	memtableLimit int
 	maxPart       int
@@ -283,6 +285,8 @@ func (s *Store) waitFor(ctx context.Context, changed <-chan struct{}) error {
 // lost. It may be called more than once, and returns the same error.
 func (s *Store) Close() error {
 	if s.waiting != nil {
+		s.stopStatus()
+		s.removeStatus()
 		return s.waiting.close()
 	}
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
@@ -308,6 +312,7 @@ func (s *Store) close() error {
 		}
 	}
 
+	s.stopStatus()
 	s.mu.Lock()
 	s.publishLocked(func(st *state) { st.closed = true })
 	epoch := s.current.Load().epoch
@@ -327,6 +332,7 @@ func (s *Store) close() error {
 		// be opened by this process again.
 		keepLock(s.lock)
 	} else {
+		s.removeStatus()
 		errs = append(errs, s.lock.Close())
 	}
 	err := errors.Join(errs...)
