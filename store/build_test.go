@@ -77,18 +77,39 @@ func TestGrowWhileAsked(t *testing.T) {
 	eventually(t, "the last build", func() bool { return s.Stats().Bitmap.Load <= 1 })
 }
 
-// TestFlushDuringBuild flushes words, old and new segments' ones, into places
-// that the scan of a build has passed.
+// TestFlushDuringBuild flushes words into places that the scan of a build has
+// passed.
 func TestFlushDuringBuild(t *testing.T) {
-	w := inMemory(t).spanned()
-	w.o.ExpectedURLs, w.buildWords = 100, 10
-	s := w.open()
-	for i := 0; i < 3000; i += 50 {
-		s.add(New, keys(i, i+50)...)
-		s.flush()
+	w := inMemory(t)
+	w.o.ExpectedURLs, w.memtableWords, w.buildWords = 100, 500, 10
+	g := newGate(t)
+	passed := 0 // by the maintainer
+	w.point = func(at string) {
+		if at == "build-step" {
+			if passed++; passed == 9 { // of 10
+				g.pass()
+			}
+		}
 	}
-	s.healthy()
-	s.has(Seen, keys(0, 3000)...)
+	s := w.open()
+	s.add(New, keys(0, 100)...)
+	s.flush()
+	s.add(New, keys(100, 190)...)
+	s.kick()
+	within(t, "a build", g.reached)
+	flushed := start(func() { s.flush() })
+	eventually(t, "the flush is asked for", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mu.flushTo > 1
+	})
+	g.open()
+	within(t, "the flush beside it", flushed)
+	eventually(t, "the build's end", func() bool { return s.Stats().Build.Builds > 0 })
+	if x := s.Stats(); x.Build.Builds != 1 || x.Bitmap.Capacity != 200 {
+		t.Errorf("got %+v for %d URLs", x.Build, x.Bitmap.Capacity)
+	}
+	s.has(Seen, keys(0, 190)...)
 }
 
 // TestGrowOnFullDisk has no room for a larger bitmap: adds go on, answers stay
