@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"dedupstore/mmapfilter"
 )
@@ -78,34 +79,35 @@ func TestGrowWhileAsked(t *testing.T) {
 }
 
 // TestFlushDuringBuild flushes words into places that the scan of a build has
-// passed.
+// passed: nine of its ten steps are done, and the last one waits for the flush.
 func TestFlushDuringBuild(t *testing.T) {
 	w := inMemory(t)
 	w.o.ExpectedURLs, w.memtableWords, w.buildWords = 100, 500, 10
-	g := newGate(t)
-	passed := 0 // by the maintainer
+	var s *testStore
+	steps, released := 0, false // of the maintainer alone
+	ninth := make(chan struct{})
 	w.point = func(at string) {
-		if at == "build-step" {
-			if passed++; passed == 9 { // of 10
-				g.pass()
+		switch {
+		case at == "build-step":
+			if steps++; steps == 9 {
+				close(ninth)
 			}
+		case at == "released" && steps == 9:
+			released = true
+		case at == "step" && steps == 9 && released:
+			s.maintainer.build.next = time.Time{}
+		case at == "step" && steps == 9:
+			s.maintainer.build.next = time.Now().Add(time.Hour)
 		}
 	}
-	s := w.open()
+	s = w.open()
 	s.add(New, keys(0, 100)...)
 	s.flush()
 	s.add(New, keys(100, 190)...)
 	s.kick()
-	within(t, "a build", g.reached)
-	flushed := start(func() { s.flush() })
-	eventually(t, "the flush is asked for", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.mu.flushTo > 1
-	})
-	g.open()
-	within(t, "the flush beside it", flushed)
-	eventually(t, "the build's end", func() bool { return s.Stats().Build.Builds > 0 })
+	within(t, "nine steps", ninth)
+	s.flush()
+	eventually(t, "the build's end", func() bool { s.kick(); return s.Stats().Build.Builds > 0 })
 	if x := s.Stats(); x.Build.Builds != 1 || x.Bitmap.Capacity != 200 {
 		t.Errorf("got %+v for %d URLs", x.Build, x.Bitmap.Capacity)
 	}
