@@ -33,6 +33,7 @@ fuzz: ## every fuzz target for FUZZTIME each (default 30s)
 golden: ## write the golden files, and the hex dumps of docs/FORMAT.md, anew
 	go test ./wal -run Golden -update
 	go test ./mmapfilter -run Golden -rewrite
+	go test ./counting -run Golden -rewrite
 	go test ./store -run Format -update
 
 planted: ## take each rule out in turn and run the test that must then fail
@@ -42,7 +43,7 @@ bench: ## small runs of every benchmark; docs/BENCHMARKS.md has the large ones
 	cd bench && go run . fill && go run . seen && go run . recover && go run . peers
 
 cover: ## coverage of the library's packages by all tests
-	go test -coverprofile=cover.prof -coverpkg=./store,./wal,./mmapfilter ./...
+	go test -coverprofile=cover.prof -coverpkg=./store,./wal,./mmapfilter,./counting ./...
 	go tool cover -func=cover.prof | tail -n 1
 
 ci: ## what CI runs

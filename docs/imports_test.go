@@ -6,7 +6,7 @@ import (
 )
 
 // TestImports holds the direction of dependencies, tests aside: cmd -> store ->
-// wal, mmapfilter and Pebble.
+// wal, mmapfilter, counting and Pebble.
 func TestImports(t *testing.T) {
 	const format = `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`
 	for line := range strings.Lines(command(t, root, "", "go", "list", "-f", format, "./...")) {
@@ -29,7 +29,7 @@ func wrongImport(of, path string) string {
 	if of == "dedupstore/fuzz" || of == "dedupstore/internal/crashfs" {
 		return "" // they import all, and only tests import them
 	}
-	leaf := of == "dedupstore/wal" || of == "dedupstore/mmapfilter"
+	leaf := of == "dedupstore/wal" || of == "dedupstore/mmapfilter" || of == "dedupstore/counting"
 	switch {
 	case strings.HasPrefix(path, "dedupstore/fuzz"), path == "dedupstore/internal/crashfs":
 		return "only tests import what is for tests"
@@ -59,6 +59,8 @@ func TestWrongImport(t *testing.T) {
 		{"dedupstore/wal", pebble, true},
 		{"dedupstore/wal", "dedupstore/mmapfilter", true},
 		{"dedupstore/mmapfilter", "dedupstore/store", true},
+		{"dedupstore/counting", "dedupstore/mmapfilter", true},
+		{"dedupstore/counting", "dedupstore/internal/planted", false},
 		{"dedupstore/mmapfilter", pebble + "/vfs", true},
 		{"dedupstore/store", pebble + "/sstable", false},
 		{"dedupstore/store", "dedupstore/cmd/dedupstore", true},

@@ -24,4 +24,5 @@ const (
 	PagesUnchecked        = false // rule 21
 	WaitForRoomInside     = false
 	NoFloor               = false // rule 24
+	CountersUnstuck       = false // rule 18
 )

@@ -28,4 +28,5 @@ var (
 	PagesUnchecked        = fault == "pages-unchecked"
 	WaitForRoomInside     = fault == "wait-for-room-inside"
 	NoFloor               = fault == "no-floor"
+	CountersUnstuck       = fault == "counters-unstuck"
 )

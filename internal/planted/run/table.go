@@ -33,4 +33,5 @@ var table = []row{
 	{"PagesUnchecked", "pages-unchecked", "21: a page is checked before its \"no\" counts", "store", "TestFlippedAtRest"},
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
 	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
+	{"CountersUnstuck", "counters-unstuck", "18: a counter of 15 is never taken from", "counting", "TestSaturated"},
 }
