@@ -12,9 +12,11 @@
 //	words to take ┘                     └─> bits, eight words for a block
 //
 // A position is a value: the block of a word is floor(word * Blocks / 2^64), so
-// a page covers one range of words, and a pass visits each page once. It knows
-// blocks, counters and pages, and neither where words come from nor where bits
-// go.
+// a page covers one range of words, and a pass visits each page once. Its bits
+// within the block are those of mmapfilter: Probes times 9 bits of hi ^ lo, the
+// halves of (word ^ Seed) * 0x9e3779b97f4a7c15. A bit that occurs twice among
+// them counts twice. The package knows blocks, counters and pages, and neither
+// where words come from nor where bits go.
 //
 // The file, little-endian; xxh64 with the seed that is named, 0 if none is:
 //
@@ -51,15 +53,18 @@
 // is nibble i, bits 4i to 4i+3, of the u64 4j + k. Four u64 of counters then
 // give one of bits without a bit being moved for itself, see page.bits.
 //
-// What it takes, on one core of an AMD EPYC (go test -bench . ./counting), at
-// 100 M words and their 2.3 M blocks, of which one has 42 words: see
-// BenchmarkTransform.
+// What it takes, on one core of an AMD EPYC (go test -bench . ./counting): a word
+// 13 ns to add or to take where a block has 42 of them, 17 where it has 10; a page
+// without words 4 us to make and 6 to make from an old one, which is 4.5 and 2.6
+// GB/s of counters. So 100 M words are added in 1.3 s, and in 2.0 with the file of
+// 600 MB written and synced; 25 M that come and 25 M that go after that take 1.7.
+// Check reads 8 GB/s.
 //
 // # What is promised
 //
-// A bit is set exactly where the counter is above 0, and the counters are at
-// least what the words that are there come to: no word that was added and not
-// taken is ever missing from the bits.
+// A bit is set exactly where the counter is above 0. As long as only words are
+// taken that were added, the counters are at least what those that are left come
+// to: none of them is ever missing from the bits.
 //
 // 15 stays 15, since nobody knows any more how many there are: such a counter is
 // never taken from, and counted as Saturated. A word that is taken but was never
@@ -119,7 +124,7 @@ type Job struct {
 	// in both leaves the counters as they were, except those that it lifts to
 	// 15, and one that comes and goes at once is no underflow.
 	Minus []Words
-	// New takes the new file, in one Write for each page.
+	// New takes the new file, in one Write of 16 KiB for each page.
 	New io.Writer
 	// Bits takes the bits, a page at a time and in the order of the blocks:
 	// eight words for each block, of which the first is block first. It is

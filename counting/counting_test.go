@@ -176,22 +176,19 @@ func TestUnderflow(t *testing.T) {
 	never := sortedWords(rng, 128)
 	m := newModel(h.Geometry)
 	m.pass(there, nil)
-	missing, first := 0, uint64(0)
 	for _, w := range never {
 		m.take(w)
 	}
-	missing, first = int(m.Underflows), m.FirstUnderflow
-	if missing != 128 {
-		t.Fatalf("%d of the words underflow, want all of them: another seed", missing)
+	if m.Underflows != 128 {
+		t.Fatalf("%d of the words underflow, want all of them: another seed", m.Underflows)
 	}
 	var old, file buffer
 	runJob(t, Job{Header: h, Plus: sources(there), New: &old})
 	h.Generation = 2
 	s := runJob(t, Job{Old: old.reader(t), Header: h, Minus: sources(never), New: &file})
-	if s.Underflows != 128 || s.FirstUnderflow != first || s.Minus != 0 || s.Words != 128 {
-		t.Errorf("%+v, want 128 underflows, the first %#x", s, first)
+	if s.Underflows != 128 || s.FirstUnderflow != m.FirstUnderflow || s.Minus != 0 || s.Words != 128 {
+		t.Errorf("%+v, want 128 underflows, the first %#x", s, m.FirstUnderflow)
 	}
-	// Behind the header nothing has changed but what hangs on its checksum.
 	d, err := Compare(t.Context(), file.reader(t), sources(there))
 	if err != nil || d.Low != 0 || d.High != 0 {
 		t.Errorf("%+v, %v", d, err)
@@ -219,6 +216,37 @@ func TestOrder(t *testing.T) {
 		})
 	}
 	runJob(t, Job{Header: smallHeader(1), Plus: sources([]uint64{0, 0, 1<<64 - 1, 1<<64 - 1})})
+}
+
+// TestPageEnds counts the first and the last word of every page, and of word
+// space.
+func TestPageEnds(t *testing.T) {
+	for pages := range uint64(7) {
+		h := smallHeader(1)
+		h.Blocks = (pages + 1) * BlocksPerPage
+		var words []uint64
+		for n := range h.pages() {
+			words = append(words, h.firstWord(n), h.lastWord(n))
+		}
+		var file buffer
+		var set []uint64
+		m := newModel(h.Geometry)
+		s := runJob(t, Job{Header: h, Plus: []Words{inBatches(words, 3)}, Minus: sources(words[:pages]), New: &file, Bits: collect(t, &set)})
+		m.pass(words, words[:pages])
+		m.equal(t, s, &file, set)
+	}
+}
+
+// TestNet has a trailer that says 0 words rather than 2^64, and the reverse.
+func TestNet(t *testing.T) {
+	const most = 1<<64 - 1
+	for _, c := range []struct{ words, plus, minus, want uint64 }{
+		{0, 0, 0, 0}, {5, 3, 1, 7}, {5, 3, 8, 0}, {5, 3, 9, 0}, {most, 0, 1, most - 1}, {most, 1, 0, most}, {most - 1, 1, 0, most},
+	} {
+		if got := net(c.words, c.plus, c.minus); got != c.want {
+			t.Errorf("%d + %d - %d is %d, want %d", c.words, c.plus, c.minus, got, c.want)
+		}
+	}
 }
 
 // failWriter fails at the n-th write.
@@ -442,6 +470,7 @@ func TestCompare(t *testing.T) {
 		{"equal", sources(words, full), 0, 0},
 		{"fewer of 15", sources(words, full[:3]), 0, 0},
 		{"one that the file lacks", sources(words, full, []uint64{extra}), 7, 0},
+		{"two that the file lacks", sources(words, full, []uint64{extra, words[2999]}), 14, 0},
 		{"one that it has too much", sources(slices.DeleteFunc(slices.Clone(words), func(w uint64) bool { return w == extra }), full), 0, 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {

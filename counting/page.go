@@ -94,7 +94,7 @@ func (p *page) take(g Geometry, word uint64) bool {
 // Of four uint64 of counters the k-th holds those of every fourth bit from k
 // on: what says in the low bit of each nibble whether it is above 0 only has to
 // be shifted by k. With the counters in the order of their bits it would have to
-// be packed, which takes three times as long.
+// be packed, which takes 1.7 times as long (3.7 us a page instead of 2.1).
 func (p *page) bits(dst *[pageBlocks * blockWords]uint64) (ones, saturated int) {
 	for j := range dst {
 		c := (*[4]uint64)(p[4*j:])

@@ -41,7 +41,7 @@ func (r *Reader) Header() Header { return r.header }
 
 // Check reads what is left of the file, verifies it, and returns the counts of
 // its trailer. Between two pages it looks at the context. It costs the reading
-// and 1 ns for 10 bytes.
+// and 2 us a page.
 func (r *Reader) Check(ctx context.Context) (Counts, error) {
 	var p page
 	for r.next < r.header.pages() {
