@@ -46,8 +46,9 @@ type Chain struct {
 	LastChecksum uint64 // of the last good frame, marks included
 	Torn         *Torn  // nil if the log ends as it should
 
-	fs    vfs.FS
-	store [16]byte
+	fs       vfs.FS
+	store    [16]byte
+	salvaged bool // by Salvage: there may be gaps between the frames
 }
 
 // A FileInfo describes a log file.
@@ -156,10 +157,13 @@ func (c *Chain) Replay(i int, fn func(Record) error) error {
 		return err
 	}
 	defer w.close()
-	if w.end < info.End {
+	if w.end < info.End && info.Records > 0 {
 		return corrupt(info.Path, w.end, 0, fmt.Sprintf("the file had %d good bytes when it was read", info.End), nil)
 	}
-	w.end = info.End
+	w.end = min(w.end, info.End)
+	if c.salvaged {
+		return c.replaySalvaged(w, info, fn)
+	}
 	w.seek(info.Start)
 	walk := walk{window: w, salt: fileSalt(c.store, info.File), want: info.FirstLSN, prev: info.chain}
 	for {
