@@ -10,9 +10,11 @@ import (
 	"strings"
 )
 
-const usage = `Usage: bench fill|seen|recover|peers [FLAGS]
+const usage = `Usage: bench fill|grow|seen|recover|peers [FLAGS]
 
     fill       add n distinct URLs, a line for each tenth
+    grow       add n distinct URLs to a store of default options: bytes on disk,
+               rates and lookups with and without a build, and exactness
     seen       a stream in which 80 % of the URLs were seen before
     recover    the time of an open after kill -9 and after Close, cold
     peers      the store, Go's map, a Bloom filter and embedded databases, in
@@ -36,7 +38,7 @@ func run(args []string) error {
 		return errors.New(strings.TrimSpace(usage))
 	}
 	for name, cmd := range map[string]func([]string) error{
-		"fill": fillCommand, "seen": seenCommand, "recover": recoverCommand, "peers": peersCommand,
+		"fill": fillCommand, "grow": growCommand, "seen": seenCommand, "recover": recoverCommand, "peers": peersCommand,
 	} {
 		if args[0] == name {
 			return cmd(args[1:])

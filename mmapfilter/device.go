@@ -30,6 +30,11 @@ type Mapping interface {
 	// Sync makes every store to the mapping that precedes it durable. After
 	// an error nobody knows what is, and a second Sync must not be believed.
 	Sync() error
+	// StartSync begins to write n bytes from an offset to the device, and does
+	// not wait: a hint, so that a later Sync has less to do.
+	StartSync(off, n int64)
+	// Linked reports whether the path leads to this file.
+	Linked(path string) (bool, error)
 	// Close unmaps the file. Words is not to be touched any more.
 	Close() error
 }

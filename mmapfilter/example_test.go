@@ -51,5 +51,5 @@ func Example() {
 	// ingest number: 1
 	// set: true
 	// not set: false
-	// 1507328 bytes, 0.40 % false positives when full
+	// 1510264 bytes, 0.40 % false positives when full
 }

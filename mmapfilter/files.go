@@ -216,6 +216,23 @@ func (m *mapping) Sync() error {
 	return nil
 }
 
+func (m *mapping) StartSync(off, n int64) { startSync(m.f, off, n) }
+
+func (m *mapping) Linked(path string) (bool, error) {
+	mapped, err := m.f.Stat()
+	if err != nil {
+		return false, err
+	}
+	at, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return os.SameFile(mapped, at), nil
+}
+
 func (m *mapping) Close() error {
 	if m.bytes == nil {
 		return nil

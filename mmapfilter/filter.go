@@ -10,10 +10,10 @@
 //	floor(word*Blocks/2^64)  │  hi ^ lo of (word^Seed) * odd │
 //	        │                └───────────────┬───────────────┘
 //	        ▼                                ▼  Probes times 9 bits
-//	┌────────┬────────┬─ ─ ─┬────────────────────────┬─ ─ ─┬────────┐
-//	│ header │ block 0│     │ block b: 512 bits,     │     │ block  │
-//	│ 4096 B │  64 B  │     │ one cache line         │     │ B-1    │
-//	└────────┴────────┴─ ─ ─┴────────────────────────┴─ ─ ─┴────────┘
+//	┌────────┬────────┬─ ─ ─┬────────────────────────┬─ ─ ─┬────────┬───────┐
+//	│ header │ block 0│     │ block b: 512 bits,     │     │ block  │ page  │
+//	│ 4096 B │  64 B  │     │ one cache line         │     │ B-1    │ sums  │
+//	└────────┴────────┴─ ─ ─┴────────────────────────┴─ ─ ─┴────────┴───────┘
 //
 // A lookup costs one cache miss. At capacity (12 bits a word, 7 probes) the
 // rate of false positives is 0.41 %, against 0.33 % if the probes were not
@@ -33,10 +33,13 @@
 // n or something older, never something newer than the bits. Bits set after
 // the last Sync may be there or not, each page by itself.
 //
+// A page whose bits changed on the disk is noticed by its checksum, in a file
+// that was left in order (see TrustSums).
+//
 // # What is not
 //
-// The bits carry no checksum. Words that are not uniform are not spread: they
-// fill the blocks that they fall into.
+// Words that are not uniform are not spread: they fill the blocks that they fall
+// into.
 //
 // A page that cannot be read raises SIGBUS. SetSorted, OrBlocks, MissingSorted,
 // CountBits and Sync turn it into a *FaultError. Has and Touch do not, since that
@@ -44,9 +47,10 @@
 //
 // # Concurrency
 //
-// Has, Touch, MissingSorted, Fill, Header and Bytes may be called by any
-// number of goroutines, beside the one that changes the filter. SetSorted,
-// OrBlocks, Sync and CountBits are that one's, which is called the maintainer.
+// Has, Touch, Sure, MarkBad, BadPages, MissingSorted, Fill, Header, Linked and
+// Bytes may be called by any number of goroutines, beside the one that changes
+// the filter. SetSorted, OrBlocks, Sync, CheckPages, Healed and CountBits are
+// that one's, which is called the maintainer.
 // Close is called when nobody uses the filter any more, which is for the
 // caller to see to: a lookup in a mapping that is gone ends the process.
 //
@@ -86,16 +90,20 @@ type Filter struct {
 	seed   uint64
 	probes uint32
 
+	pages    pages
+	sums     []uint64 // one for each page of blocks
 	readOnly bool
 	path     string
 	m        Mapping
 	words    []uint64 // the whole file
+	openSums uint64   // what the header said of the sums when it was opened
 
 	fixed Header // what of the header never changes
 
 	// Of the maintainer alone.
-	sequence uint64 // of the header as of the last Sync
-	err      error  // the first failure, and the answer from then on
+	sequence   uint64 // of the header as of the last Sync
+	unverified bool
+	err        error // the first failure, and the answer from then on
 	// unpublished is the number of bits set by the change that is going on.
 	unpublished uint64
 	// again makes a change store bits that are set already. It holds from
@@ -110,6 +118,8 @@ type Filter struct {
 	ingest atomic.Uint64
 	synced atomic.Uint64 // ones in the header
 	ones   atomic.Uint64 // bits set by now
+	// flagged is unverified as of the last Sync.
+	flagged atomic.Bool
 }
 
 // Create makes the file of an empty filter and maps it. The file is allocated
@@ -139,6 +149,7 @@ func create(d Device, path string, h Header) (_ *Filter, err error) {
 	h.Ones = 0
 	first := slot{Header: h, sequence: 1}
 	f := newFilter(path, m, first, false)
+	first.sums = f.sumOfSums()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close(), d.Remove(tmp))
@@ -176,6 +187,7 @@ func Open(d Device, path string, storeID [16]byte, readOnly bool) (*Filter, erro
 	}
 	f := newFilter(path, m, s, readOnly)
 	f.again = true
+	f.pages = newPages(f.pageCount(), true)
 	return f, nil
 }
 
@@ -225,7 +237,10 @@ func readSlot(d Device, path string) (s slot, torn bool, err error) {
 func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
 	words := m.Words()
 	f := &Filter{
-		body:     words[pageBytes/8:],
+		body:     words[pageWords : pageWords+s.Blocks*blockWords],
+		sums:     words[pageWords+s.Blocks*blockWords:],
+		openSums: s.sums,
+		pages:    newPages(s.Blocks/BlocksPerPage, false),
 		blocks:   s.Blocks,
 		seed:     s.Seed,
 		probes:   s.Probes,
@@ -235,17 +250,20 @@ func newFilter(path string, m Mapping, s slot, readOnly bool) *Filter {
 		words:    words,
 		fixed:    Header{StoreID: s.StoreID, Generation: s.Generation, Params: s.Params},
 		sequence: s.sequence,
+
+		unverified: s.Unverified,
 	}
 	f.ingest.Store(s.Ingest)
 	f.synced.Store(s.Ones)
 	f.ones.Store(s.Ones)
+	f.flagged.Store(s.Unverified)
 	return f
 }
 
 // Header returns the header as of the last Sync.
 func (f *Filter) Header() Header {
 	h := f.fixed
-	h.Ingest, h.Ones = f.ingest.Load(), f.synced.Load()
+	h.Ingest, h.Ones, h.Unverified = f.ingest.Load(), f.synced.Load(), f.flagged.Load()
 	return h
 }
 
@@ -378,6 +396,9 @@ func (f *Filter) setSorted(words []uint64) {
 // or sets bits in a block. There is one writer, so a load and a store are
 // enough; lookups at the same time see each word as it was or as it will be.
 func (f *Filter) or(b uint64, set *[blockWords]uint64) {
+	if page := b / BlocksPerPage; page != f.pages.last {
+		f.changePage(page)
+	}
 	block := (*[blockWords]uint64)(f.body[b*blockWords:])
 	var ones int
 	for i, want := range set {
@@ -450,8 +471,9 @@ func (f *Filter) CountBits(ctx context.Context) (uint64, error) {
 	return ones, nil
 }
 
-// Sync makes the bits that are set durable, and only then the header that
-// says so: ingest is the number that they cover, which never goes back.
+// Sync makes the bits that are set durable, with the sums of the pages that
+// were changed, and only then the header that says so: ingest is the number
+// that they cover, which never goes back.
 //
 // A Sync that failed is not tried again, since the second one would report
 // success over data that is gone: its error is the answer of every further
@@ -464,11 +486,16 @@ func (f *Filter) Sync(ingest uint64) error {
 	if last := f.ingest.Load(); ingest < last {
 		return fmt.Errorf("mmapfilter: sync %s: ingest number goes back from %d to %d", f.path, last, ingest)
 	}
+	s := slot{Header: f.fixed, sequence: f.sequence + 1}
+	s.Ingest, s.Ones, s.Unverified = ingest, f.ones.Load(), f.unverified
+	if !s.Unverified {
+		if err := f.guard(func() { f.updateSums(); s.sums = f.sumOfSums() }); err != nil {
+			return f.fail(err)
+		}
+	}
 	if err := f.m.Sync(); err != nil {
 		return f.fail(fmt.Errorf("mmapfilter: sync %s: %w", f.path, err))
 	}
-	s := slot{Header: f.fixed, sequence: f.sequence + 1}
-	s.Ingest, s.Ones = ingest, f.ones.Load()
 	var buf [headerBytes]byte
 	if err := f.storeBytes(s.index()*slotBytes, appendSlot(buf[:0], s)); err != nil {
 		return f.fail(err)
@@ -478,9 +505,23 @@ func (f *Filter) Sync(ingest uint64) error {
 	}
 	f.sequence = s.sequence
 	f.again = false
+	f.pages.synced()
+	f.flagged.Store(s.Unverified)
 	f.ingest.Store(s.Ingest)
 	f.synced.Store(s.Ones)
 	return nil
+}
+
+// StartSync begins to write back the pages of the words from first to last,
+// and does not wait. It is for who fills a filter in word order and is done with
+// them: else the kernel lets the pages pile up, and then holds up every write of
+// the process. The maintainer calls it.
+func (f *Filter) StartSync(first, last uint64) {
+	if f.body == nil || f.readOnly {
+		return
+	}
+	from, to := f.pageOf(first), f.pageOf(last)
+	f.m.StartSync(f.PageOffset(from), int64(to-from+1)*pageBytes)
 }
 
 // storeBytes stores src, whole words, at an offset of the mapping.
@@ -499,7 +540,7 @@ func (f *Filter) Close() error {
 	}
 	// A lookup that comes too late is a panic if it sees this, and a race for
 	// the detector if it does not.
-	f.body, f.words = nil, nil
+	f.body, f.words, f.sums = nil, nil, nil
 	if err := f.m.Close(); err != nil {
 		return fmt.Errorf("mmapfilter: close %s: %w", f.path, err)
 	}

@@ -13,11 +13,14 @@ import (
 
 const (
 	magic   = "DDFILTER"
-	version = 1
+	version = 2
 
 	pageBytes   = 4096 // of the header, and before the first block
+	pageWords   = pageBytes / 8
 	slotBytes   = pageBytes / 2
-	headerBytes = 104
+	headerBytes = 112
+
+	flagUnverified = 1 << 0
 
 	offMagic      = 0
 	offVersion    = 8
@@ -32,7 +35,8 @@ const (
 	offCapacity   = 72
 	offOnes       = 80
 	offSequence   = 88
-	offChecksum   = 96
+	offSums       = 96
+	offChecksum   = 104
 )
 
 // A Header says whose a filter is, what it covers, and its geometry.
@@ -40,20 +44,25 @@ const (
 //	the header page                     a header, little-endian
 //	+------+------------------------+   +-----+------+---------------------------+
 //	|    0 | header, even sequence  |   |   0 | [8]  | magic "DDFILTER"          |
-//	|  104 | zero                   |   |   8 | u32  | version = 1               |
-//	| 2048 | header, odd sequence   |   |  12 | u32  | flags = 0                 |
-//	| 2152 | zero                   |   |  16 | [16] | store id                  |
+//	|  112 | zero                   |   |   8 | u32  | version = 2               |
+//	| 2048 | header, odd sequence   |   |  12 | u32  | flags: bit 0 unverified   |
+//	| 2160 | zero                   |   |  16 | [16] | store id                  |
 //	+------+------------------------+   |  32 | u64  | generation                |
 //	| 4096 | Blocks * 64 bytes of   |   |  40 | u64  | ingest number             |
 //	|      | bits: word b*8 + i/64, |   |  48 | u64  | blocks                    |
 //	|      | bit i%64 is bit i of   |   |  56 | u32  | probes                    |
 //	|      | block b                |   |  60 | u32  | zero                      |
 //	+------+------------------------+   |  64 | u64  | seed                      |
-//	                                    |  72 | u64  | capacity, words           |
-//	                                    |  80 | u64  | ones: bits set            |
-//	                                    |  88 | u64  | sequence                  |
-//	                                    |  96 | u64  | xxh64 of bytes 0 to 96    |
+//	|      | Blocks / 64 page sums, |   |  72 | u64  | capacity, words           |
+//	|      | u64: xxh64 of the page |   |  80 | u64  | ones: bits set            |
+//	|      | XOR xxh64 of a page of |   |  88 | u64  | sequence                  |
+//	|      | zeros                  |   |  96 | u64  | xxh64 of all page sums    |
+//	+------+------------------------+   | 104 | u64  | xxh64 of bytes 0 to 104   |
 //	                                    +-----+------+---------------------------+
+//
+// In a file that is flagged unverified the page sums do not count, and their
+// checksum is 0: a crash has left the file, and nobody knows whether all bits
+// are there.
 //
 // A header is updated by stores into the mapping, and the kernel may write
 // the page back between any two of them: one copy could reach the disk half
@@ -79,12 +88,15 @@ type Header struct {
 	// After a crash it may lack bits that reached the disk after the last
 	// Sync. It is never more than are set.
 	Ones uint64
+	// Unverified says that the page sums do not count, see MarkUnverified.
+	Unverified bool
 }
 
 // A slot is one copy of the header as it stands in the page.
 type slot struct {
 	Header
 	sequence uint64
+	sums     uint64 // checksum of the page sums
 }
 
 // index returns which half of the page a slot belongs into.
@@ -96,7 +108,11 @@ func appendSlot(dst []byte, s slot) []byte {
 	le := binary.LittleEndian
 	dst = append(dst, magic...)
 	dst = le.AppendUint32(dst, version)
-	dst = le.AppendUint32(dst, 0) // flags
+	var flags uint32
+	if s.Unverified {
+		flags |= flagUnverified
+	}
+	dst = le.AppendUint32(dst, flags)
 	dst = append(dst, s.StoreID[:]...)
 	dst = le.AppendUint64(dst, s.Generation)
 	dst = le.AppendUint64(dst, s.Ingest)
@@ -107,6 +123,7 @@ func appendSlot(dst []byte, s slot) []byte {
 	dst = le.AppendUint64(dst, s.Capacity)
 	dst = le.AppendUint64(dst, s.Ones)
 	dst = le.AppendUint64(dst, s.sequence)
+	dst = le.AppendUint64(dst, s.sums)
 	return le.AppendUint64(dst, xxhash.Sum64(dst[start:]))
 }
 
@@ -139,9 +156,15 @@ func decodeSlot(page []byte, i int, fileSize int64) (slot, error) {
 			Ones: le.Uint64(src[offOnes:]),
 		},
 		sequence: le.Uint64(src[offSequence:]),
+		sums:     le.Uint64(src[offSums:]),
 	}
-	if flags := le.Uint32(src[offFlags:]); flags != 0 {
-		return slot{}, corruptf(int64(base+offFlags), "flags are %#x, want 0", flags)
+	flags := le.Uint32(src[offFlags:])
+	if flags&^flagUnverified != 0 {
+		return slot{}, corruptf(int64(base+offFlags), "flags are %#x", flags)
+	}
+	s.Unverified = flags&flagUnverified != 0
+	if s.Unverified && s.sums != 0 {
+		return slot{}, corruptf(int64(base+offSums), "checksum of page sums that do not count is %#x, want 0", s.sums)
 	}
 	if r := le.Uint32(src[offReserved:]); r != 0 {
 		return slot{}, corruptf(int64(base+offReserved), "reserved field is %#x, want 0", r)

@@ -19,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "write the golden file anew")
 // goldenFile is a filter of one page that holds goldenWords, synced as 41 and
 // then as 42, of which the second set one word more.
 var (
-	goldenFile   = filepath.Join("testdata", "v1.filter")
+	goldenFile   = filepath.Join("testdata", "v2.filter")
 	goldenHeader = Header{
 		StoreID:    [16]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 		Generation: 3,
@@ -125,27 +125,28 @@ func TestDecodePage(t *testing.T) {
 	}{
 		{name: "magic", damage: both(func(h []byte) { h[0] = 'd' }), offset: 0, reason: `magic is "dDFILTER", want "DDFILTER"`},
 		{name: "zero", damage: func(p []byte) { clear(p) }, offset: 0, reason: "magic is"},
-		{name: "version", damage: sealed(put32(offVersion, 2)), want: ErrVersion, reason: "got 2, want 1"},
-		{name: "version 0", damage: sealed(put32(offVersion, 0)), want: ErrVersion, reason: "got 0, want 1"},
+		{name: "version", damage: sealed(put32(offVersion, 3)), want: ErrVersion, reason: "got 3, want 2"},
+		{name: "version 0", damage: sealed(put32(offVersion, 0)), want: ErrVersion, reason: "got 0, want 2"},
 		{name: "version before checksum", damage: both(put32(offVersion, 9)), want: ErrVersion, reason: "got 9"},
 		{name: "version before damage", damage: func(p []byte) { p[0] = 0; p[slotBytes+offVersion] = 3 }, want: ErrVersion, reason: "got 3"},
 		{name: "checksum", damage: both(func(h []byte) { h[offChecksum] ^= 1 }), offset: offChecksum, reason: "header checksum is"},
 		{name: "checksum before parameters", damage: both(put64(offBlocks, 0)), offset: offChecksum, reason: "header checksum is"},
-		{name: "flags", damage: sealed(put32(offFlags, 1)), offset: offFlags, reason: "flags are 0x1"},
+		{name: "flags", damage: sealed(put32(offFlags, 2)), offset: offFlags, reason: "flags are 0x2"},
+		{name: "sums that do not count", damage: sealed(put32(offFlags, 1)), offset: offSums, reason: "checksum of page sums that do not count"},
 		{name: "reserved", damage: sealed(put32(offReserved, 1)), offset: offReserved, reason: "reserved field is 0x1"},
 		{name: "no blocks", damage: sealed(put64(offBlocks, 0)), offset: offBlocks, reason: "0 blocks"},
 		{name: "part of a page", damage: sealed(put64(offBlocks, 63)), offset: offBlocks, reason: "63 blocks"},
 		{name: "too many blocks", damage: sealed(put64(offBlocks, MaxBlocks+64)), offset: offBlocks, reason: "4294967360 blocks"},
 		{name: "blocks that overflow", damage: sealed(put64(offBlocks, 1<<58+64)), offset: offBlocks, reason: "288230376151711808 blocks"},
-		{name: "most blocks", damage: sealed(put64(offBlocks, MaxBlocks)), offset: offBlocks, reason: "file of 8192 bytes, want 274877911040"},
-		{name: "other blocks", damage: sealed(put64(offBlocks, 128)), offset: offBlocks, reason: "file of 8192 bytes, want 12288"},
+		{name: "most blocks", damage: sealed(put64(offBlocks, MaxBlocks)), offset: offBlocks, reason: "file of 8200 bytes, want 275414781952"},
+		{name: "other blocks", damage: sealed(put64(offBlocks, 128)), offset: offBlocks, reason: "file of 8200 bytes, want 12304"},
 		{name: "no probes", damage: sealed(put32(offProbes, 0)), offset: offProbes, reason: "0 probes"},
 		{name: "too many probes", damage: sealed(put32(offProbes, MaxProbes+1)), offset: offProbes, reason: "8 probes"},
 		{name: "no capacity", damage: sealed(put64(offCapacity, 0)), offset: offCapacity, reason: "capacity of 0"},
 		{name: "more words than bits", damage: sealed(put64(offCapacity, 64*512+1)), offset: offCapacity, reason: "capacity of 32769"},
 		{name: "more ones than bits", damage: sealed(put64(offOnes, 64*512+1)), offset: offOnes, reason: "32769 bits set"},
-		{name: "truncated", damage: func([]byte) {}, size: -1, offset: offBlocks, reason: "file of 8191 bytes"},
-		{name: "too long", damage: func([]byte) {}, size: 4096, offset: offBlocks, reason: "file of 12288 bytes"},
+		{name: "truncated", damage: func([]byte) {}, size: -1, offset: offBlocks, reason: "file of 8199 bytes"},
+		{name: "too long", damage: func([]byte) {}, size: 4096, offset: offBlocks, reason: "file of 12296 bytes"},
 		{name: "sequence in the wrong half", damage: sealed(func(h []byte) { h[offSequence] ^= 1 }), offset: offSequence, reason: "sequence number"},
 		{name: "two stores", damage: func(p []byte) { p[offStoreID]++; seal(p, 0) }, reason: "different files", offset: slotBytes},
 		{name: "two generations", damage: func(p []byte) { p[offGeneration]++; seal(p, 0) }, reason: "different files", offset: slotBytes},
@@ -235,7 +236,7 @@ func TestHeaderUpdateCrash(t *testing.T) {
 			changed = append(changed, i)
 		}
 	}
-	if len(changed) != 4 { // ingest number, ones, sequence, checksum
+	if len(changed) != 4 { // ingest number, ones, sequence, checksum; not the sums
 		t.Errorf("%d words change, want 4", len(changed))
 	}
 	for subset := range 1 << len(changed) {

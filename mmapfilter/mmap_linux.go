@@ -17,6 +17,11 @@ func wordsOf(b []byte) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
 
+// bytesOf returns the bytes of words.
+func bytesOf(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+}
+
 // offsetIn returns the offset in bytes of an address within words, and whether
 // it lies there.
 func offsetIn(words []uint64, addr uintptr) (int64, bool) {
@@ -51,4 +56,10 @@ func datasync(f *os.File) error {
 			return err
 		}
 	}
+}
+
+// startSync begins to write back a part of the file.
+func startSync(f *os.File, off, n int64) {
+	// It is a hint: what cannot be written is Sync's to report.
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }

@@ -15,6 +15,11 @@ func wordsOf(b []byte) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
 
+// bytesOf returns the bytes of words.
+func bytesOf(words []uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8)
+}
+
 // offsetIn returns the offset in bytes of an address within words, and whether
 // it lies there.
 func offsetIn(words []uint64, addr uintptr) (int64, bool) {
@@ -30,3 +35,6 @@ func allocate(*os.File, int64) error { return errNoFallocate }
 
 // datasync is a full sync, which on Darwin also empties the drive's cache.
 func datasync(f *os.File) error { return f.Sync() }
+
+// startSync does nothing here.
+func startSync(*os.File, int64, int64) {}

@@ -98,8 +98,11 @@ func (p Params) check() (offset int, err error) {
 // Bits returns the number of bits of the filter.
 func (p Params) Bits() uint64 { return p.Blocks * blockBits }
 
-// FileBytes returns the size of the filter's file.
-func (p Params) FileBytes() int64 { return int64(pageBytes + p.Blocks*blockBytes) }
+// FileBytes returns the size of the filter's file: the header's page, the
+// blocks, and eight bytes for each page of them.
+func (p Params) FileBytes() int64 {
+	return int64(pageBytes + p.Blocks*blockBytes + p.Blocks/BlocksPerPage*8)
+}
 
 // BlockedRate returns the expected rate of false positives of a filter that
 // holds n words.

@@ -28,8 +28,6 @@ type Twin struct {
 	files map[string]*twinFile
 }
 
-const pageWords = pageBytes / 8
-
 type twinFile struct {
 	// words is the file as it is: what a mapping shows, and a process that
 	// opens it again.
@@ -256,6 +254,14 @@ func (m *twinMapping) Sync() error {
 		copy(m.f.durable[at:], page)
 	})
 	return err
+}
+
+func (*twinMapping) StartSync(int64, int64) {}
+
+func (m *twinMapping) Linked(path string) (bool, error) {
+	m.t.mu.Lock()
+	defer m.t.mu.Unlock()
+	return m.t.files[path] == m.f, nil
 }
 
 func (m *twinMapping) Close() error { return nil }

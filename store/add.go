@@ -45,6 +45,10 @@ type part struct {
 	fresh   int     // answers that are New
 	payload []byte  // of the log record
 	key     []byte  // of a Get
+
+	filtered  filtered
+	unchecked int    // denied words since the last self-check
+	touched   uint64 // keeps loads from being optimised away
 }
 
 var parts = sync.Pool{New: func() any { return new(part) }}

@@ -4,18 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"strings"
+	"math/bits"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
+	"dedupstore/internal/planted"
 	"dedupstore/mmapfilter"
 )
 
-// A build is the one way a bitmap changes other than by a flush's set bits:
-// the maintainer writes the next generation beside the live one, from Pebble
-// alone, and switches.
+// A build is the one way a bitmap, or a segment filter, changes other than by
+// a flush's set bits: the maintainer writes the next generation beside the
+// live one, from Pebble alone, and switches.
 //
 // It begins between flushes. From then on flushes set their words' bits in
 // both; then the scan begins. A word is either in Pebble when the scan comes
@@ -23,14 +21,28 @@ import (
 // one moment, and holds no table of Pebble's: each step opens an iterator of
 // its own.
 //
-// Nothing rests on the new file before the switch, which is one record of the
-// log. A crash, a full disk or a Close before it costs only the file.
+// Nothing rests on the new file before the switch. A crash, a full disk or a
+// Close before it costs only the file.
 type build struct {
-	filter *mmapfilter.Filter
-	// cursor is the key that the next step begins at.
-	cursor []byte
-	start  time.Time
+	buildTarget
+	filter *filter
+	// segments are those that had words when it began. They are scanned
+	// together, from the word from on: so each page of the file is written
+	// once.
+	segments []segmentID
+	from     word
+	width    word          // of word space in a step
+	owed     time.Duration // time that it gets before the next flush
+	start    time.Time
 }
+
+// buildTarget says what a build makes.
+type buildTarget struct {
+	span     spanID // the zero value: the bitmap
+	capacity uint64 // words
+}
+
+func (t *buildTarget) isBitmap() bool { return t.span == spanID{} }
 
 // buildPart is how many words a step scans before the maintainer looks for a
 // flush to do: some 40 ms of work.
@@ -47,163 +59,213 @@ func (s *Store) buildWords() int {
 // buildRetry is how long after a full disk stopped a build the next is begun.
 const buildRetry = 10 * time.Second
 
-// wantsBuild reports whether a build is to begin, and how many words it is to
-// be sized for: the bitmap is past its designed fill, or the next flushes will
-// take it there.
-func (s *Store) wantsBuild() (capacity uint64, wants bool) {
-	if s.maintainer.build != nil || time.Now().Before(s.maintainer.noBuildBefore) {
-		return 0, false
-	}
-	st := s.current.Load()
-	words := s.words() + uint64(st.active.count.Load())
-	if st.frozen != nil {
-		words += uint64(st.frozen.count.Load())
-	}
-	capacity = st.bitmap.Header().Capacity
-	if words <= capacity {
-		return 0, false
-	}
-	for capacity < words {
-		capacity *= 2
-	}
-	return capacity, true
-}
-
 // stepToBuild does what of a build comes before a flush: its beginning, so that
 // the flush sets the bits in both, and all of it, if it takes one step. It
 // reports whether it did.
 func (s *Store) stepToBuild() (bool, error) {
-	if capacity, wants := s.wantsBuild(); wants {
-		return true, s.beginBuild(capacity)
+	b := s.maintainer.build
+	if b == nil {
+		if time.Now().Before(s.maintainer.noBuildBefore) {
+			return false, nil
+		}
+		want, wants := s.wantsBuild()
+		if !wants {
+			return false, nil
+		}
+		return true, s.beginBuild(want)
 	}
-	if b := s.maintainer.build; b != nil && s.words() < uint64(s.buildWords()) {
+	if s.words() < uint64(s.buildWords()) {
 		return true, s.stepBuild(b)
 	}
 	return false, nil
 }
 
 // beginBuild makes the file. The maintainer is between flushes.
-func (s *Store) beginBuild(capacity uint64) error {
+func (s *Store) beginBuild(t buildTarget) error {
+	b := &build{buildTarget: t, start: time.Now()}
+	var path string
+	h := mmapfilter.Header{StoreID: s.identity.id}
 	s.mu.Lock()
-	generation := s.mu.registry.bitmapGeneration + 1
+	r := s.mu.registry
+	for _, id := range r.ids() {
+		if row := r.segments[id]; row.words > 0 && (t.isBitmap() || row.spanID() == t.span) {
+			b.segments = append(b.segments, id)
+		}
+	}
+	b.width = widthOf(uint64(s.buildWords()), r.wordsIn(b.segments))
+	h.Generation = r.bitmapGeneration + 1
 	s.mu.Unlock()
-	path := s.bitmapPathOf(generation)
-	f, err := mmapfilter.Create(s.opts.seams.Device, path, mmapfilter.Header{
-		StoreID: s.identity.id, Generation: generation,
-		Params: mmapfilter.ParamsFor(capacity, s.identity.hasher.mix),
-	})
+	if t.isBitmap() {
+		h.Params = mmapfilter.ParamsFor(t.capacity, s.identity.hasher.mix)
+		path = s.bitmapPathOf(h.Generation)
+	} else {
+		h.Generation = s.filterOf(t.span).header().Generation + 1
+		h.Params = mmapfilter.ParamsFor(t.capacity, t.span.seed(&s.identity.hasher))
+		path = s.spanFilterPath(t.span, h.Generation)
+	}
+	f, err := s.createFilter(path, h)
 	if errors.Is(err, mmapfilter.ErrNoSpace) {
 		s.maintainer.noBuildBefore = time.Now().Add(buildRetry)
 		s.counters.buildsGivenUp.Add(1)
-		s.opts.Logger.Warn("store: no space for a larger bitmap", "err", err)
+		s.opts.Logger.Warn("store: no space for the next bitmap or segment filter", "err", err)
+		s.mu.Lock()
+		s.wakeLocked()
+		s.mu.Unlock()
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("store: make the next bitmap: %w", err)
+		return err
 	}
-	s.maintainer.build = &build{filter: f, cursor: appendWordKey(nil, 1, 0), start: time.Now()}
+	b.filter = f
+	s.maintainer.build = b
+	s.counters.building.Store(&path)
 	s.opts.seams.At("build-begun")
 	return nil
 }
 
-// stepBuild scans some words and sets their bits; the last step switches.
+// widthOf is how much of word space holds part of all words: part / all of it.
+func widthOf(part, all uint64) word {
+	if part >= all {
+		return ^word(0)
+	}
+	q, _ := bits.Div64(part, 0, all)
+	return q
+}
+
+// stepBuild scans some of word space and sets the bits of its words; the last
+// step switches.
 func (s *Store) stepBuild(b *build) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: b.cursor})
-	if err != nil {
-		return wrapPebble(err)
+	begun := time.Now()
+	defer func() { b.owed -= time.Since(begun) }()
+	last := b.from + b.width
+	if last < b.from {
+		last = ^word(0)
 	}
-	words := make([]word, 0, sortedPart)
-	var last segmentID
-	set := func() error {
-		err := b.filter.SetSorted(words)
-		words = words[:0]
-		return err
-	}
-	scanned, valid, part := 0, it.First(), s.buildWords()
-	for ; valid && scanned < part && err == nil; valid, scanned = it.Next(), scanned+1 {
-		id, w, ok := decodeWordKey(it.Key())
-		if !ok {
-			err = &CorruptError{Path: pebbleDir, Offset: -1, Reason: fmt.Sprintf("key %x is no word's", it.Key())}
-			break
+	for _, id := range b.segments {
+		if err := scanRange(s.db, id, b.from, last, b.filter.setSorted); err != nil {
+			return err
 		}
-		if id != last || len(words) == cap(words) {
-			err, last = set(), id
-		}
-		words = append(words, w)
 	}
-	if err == nil {
-		err = set()
-	}
-	if valid && err == nil {
-		b.cursor = append(b.cursor[:0], it.Key()...)
-	}
-	if err = errors.Join(err, wrapPebble(it.Close())); err != nil {
-		return err
-	}
+	b.filter.StartSync(b.from, last)
 	s.opts.seams.At("build-step")
-	if valid {
+	if b.from = last + 1; b.from != 0 {
 		return nil
 	}
 	return s.endBuild(b)
 }
 
-// endBuild switches to the new bitmap and lets the old one go.
+// endBuild switches to the new file and lets the old one go.
 func (s *Store) endBuild(b *build) error {
 	s.mu.Lock()
 	number := s.mu.registry.ingest // every flush up to it has set its bits
 	s.mu.Unlock()
 	if err := b.filter.Sync(number); err != nil {
-		return fmt.Errorf("store: sync the next bitmap: %w", err)
+		return fmt.Errorf("store: sync %s: %w", b.filter.path, err)
 	}
 	s.opts.seams.At("build-synced")
-	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
+	var old *filter
+	var err error
+	if b.isBitmap() {
+		old, err = s.switchBitmap(b)
+	} else {
+		old = s.switchSpanFilter(b)
+	}
+	if err != nil {
 		return err
 	}
-	old := s.current.Load().bitmap
-	s.mu.Lock()
-	record := s.log.Append(recordBitmap, appendBitmap(nil, b.filter.Header().Generation))
-	s.mu.registry.bitmapGeneration = b.filter.Header().Generation
-	s.publishLocked(func(st *state) { st.bitmap = b.filter })
-	epoch := s.current.Load().epoch
-	s.mu.Unlock()
-	s.maintainer.build, s.maintainer.bitsUnsynced = nil, 0
+	s.maintainer.build = nil
+	s.counters.building.Store(nil)
 	s.counters.builds.Add(1)
 	s.counters.buildNanos.Add(int64(time.Since(b.start)))
-	s.opts.seams.At("build-switched")
-	if err := s.waitSynced(record); err != nil {
+	if err := s.removeFilter(old); err != nil {
 		return err
 	}
-	if err := s.opts.seams.Device.Remove(s.bitmapPathOf(old.Header().Generation)); err != nil {
-		return fmt.Errorf("store: remove the bitmap before this one: %w", err)
-	}
-	s.maintainer.retired = append(s.maintainer.retired, retired{old, epoch})
 	s.opts.seams.At("build-removed")
 	return nil
 }
 
-// retired is a bitmap that nothing is found in any more. A reader that entered
-// its view before the epoch may still look into it, and will then look again.
-type retired struct {
-	filter *mmapfilter.Filter
-	epoch  uint64
+// switchBitmap puts the new bitmap on record, which is what makes it count.
+func (s *Store) switchBitmap(b *build) (old *filter, err error) {
+	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
+		return nil, err
+	}
+	old = s.current.Load().bitmap
+	s.mu.Lock()
+	generation := b.filter.header().Generation
+	record := s.log.Append(recordBitmap, appendBitmap(nil, generation))
+	s.mu.registry.bitmapGeneration = generation
+	s.publishLocked(func(st *state) { st.bitmap = b.filter })
+	s.retireLocked(old)
+	s.mu.Unlock()
+	s.maintainer.bitsUnsynced = 0
+	s.opts.seams.At("build-switched")
+	return old, s.waitSynced(record)
 }
 
-// unmapRetired unmaps the bitmaps that no view can reach any more. The
-// maintainer does not wait for views: it comes again.
-func (s *Store) unmapRetired() error {
-	var errs []error
-	s.maintainer.retired = slices.DeleteFunc(s.maintainer.retired, func(r retired) bool {
-		if !s.quiet(r.epoch) {
-			return false
-		}
-		errs = append(errs, r.filter.Close())
-		return true
-	})
-	return errors.Join(errs...)
+// switchSpanFilter needs no record: of a span's files the one with the higher
+// ingest number counts, and the new one is synced.
+func (s *Store) switchSpanFilter(b *build) (old *filter) {
+	old = s.filterOf(b.span)
+	s.maintainer.filters[b.span] = b.filter
+	s.mu.Lock()
+	s.publishLocked(func(st *state) { st.spans = s.spansLocked() })
+	s.retireLocked(old)
+	s.mu.Unlock()
+	s.opts.seams.At("build-switched")
+	return old
 }
 
-// overfull is the load at which Close waits for a build instead of giving it
-// up: else a store that is open for short whiles only would never grow.
+// spansLocked are the spans as they are now. The maintainer calls it.
+func (s *Store) spansLocked() []span { return s.mu.registry.spans(s.maintainer.filters) }
+
+// filterOf is the segment filter of a span. The maintainer calls it.
+func (s *Store) filterOf(id spanID) *filter {
+	if f := s.maintainer.filters[id]; f != nil {
+		return f
+	}
+	return new(filter)
+}
+
+// createFilter makes the file of an empty filter.
+func (s *Store) createFilter(path string, h mmapfilter.Header) (*filter, error) {
+	f, err := mmapfilter.Create(s.opts.seams.Device, path, h)
+	if err != nil {
+		return nil, fmt.Errorf("store: make a filter: %w", err)
+	}
+	return &filter{Filter: f, path: path}, nil
+}
+
+// removeFilter unlinks the file of a filter that was replaced. What somebody
+// else has put in its place is not ours.
+func (s *Store) removeFilter(f *filter) error {
+	if f.Filter == nil {
+		return nil
+	}
+	if linked, err := f.Linked(); err != nil || !linked {
+		return err
+	}
+	err := s.opts.seams.Device.Remove(f.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("store: remove the filter before this one: %w", err)
+	}
+	return nil
+}
+
+// buildShare is how much of a flush's time a build gets after it, although the
+// next flush waits: else a store whose flushes never end would not grow. Adds
+// that keep the maintainer busy go on at four fifths of their rate meanwhile.
+const buildShare = 0.25
+
+// owesBuild reports whether the build under way is to have a step before the
+// next flush.
+func (s *Store) owesBuild() bool {
+	b := s.maintainer.build
+	return b != nil && b.owed > 0
+}
+
+// overfull is the load at which Close waits for a build of the bitmap instead
+// of giving it up: else a store that is open for short whiles only would never
+// grow. So it does if the build is past its half.
 const overfull = 1.5
 
 // closeBuild ends the build that Close has met.
@@ -212,8 +274,9 @@ func (s *Store) closeBuild() error {
 	if b == nil {
 		return nil
 	}
-	full := overfull * float64(s.current.Load().bitmap.Header().Capacity)
-	for float64(s.words()) > full && s.maintainer.build != nil {
+	full := overfull * float64(s.current.Load().bitmap.header().Capacity)
+	wait := float64(s.words()) > full || b.from > 1<<63
+	for b.isBitmap() && wait && s.maintainer.build != nil {
 		if err := s.stepBuild(b); err != nil {
 			return errors.Join(err, s.abandonBuild())
 		}
@@ -228,45 +291,16 @@ func (s *Store) abandonBuild() error {
 		return nil
 	}
 	s.maintainer.build = nil
-	return errors.Join(b.filter.Close(), s.opts.seams.Device.Remove(s.bitmapPathOf(b.filter.Header().Generation)))
+	s.counters.building.Store(nil)
+	return errors.Join(b.filter.close(), s.opts.seams.Device.Remove(b.filter.path))
 }
 
-// bitmaps returns those that a flush sets bits in.
-func (s *Store) bitmaps() []*mmapfilter.Filter {
-	all := []*mmapfilter.Filter{s.current.Load().bitmap}
-	if b := s.maintainer.build; b != nil {
+// filtersOf returns the filters in which a flush of a segment of the span sets
+// bits: what there is, and what is being built.
+func (s *Store) filtersOf(id spanID) []*filter {
+	all := []*filter{s.current.Load().bitmap, s.filterOf(id)}
+	if b := s.maintainer.build; b != nil && (b.isBitmap() || b.span == id) && !planted.BuildMissesFlush {
 		all = append(all, b.filter)
 	}
 	return all
-}
-
-// setBitsOf sets the bits of ascending words.
-func (s *Store) setBitsOf(words []word) error {
-	for _, f := range s.bitmaps() {
-		if err := f.SetSorted(words); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// removeOtherBitmaps removes what a build that did not end, or an unlink that
-// did not happen, has left.
-func (s *Store) removeOtherBitmaps() error {
-	names, err := s.opts.seams.Device.List(s.dir)
-	if err != nil {
-		return fmt.Errorf("store: list the bitmaps: %w", err)
-	}
-	live := bitmapName(s.mu.registry.bitmapGeneration)
-	for _, name := range names {
-		if !isBitmapName(strings.TrimSuffix(name, mmapfilter.TmpSuffix)) || name == live {
-			continue
-		}
-		path := s.opts.seams.FS.PathJoin(s.dir, name)
-		if err := s.opts.seams.Device.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("store: remove a left-over bitmap: %w", err)
-		}
-		s.recovery.Removed = append(s.recovery.Removed, name)
-	}
-	return nil
 }

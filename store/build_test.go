@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -78,46 +77,18 @@ func TestGrowWhileAsked(t *testing.T) {
 	eventually(t, "the last build", func() bool { return s.Stats().Bitmap.Load <= 1 })
 }
 
-// TestGrowCrash cuts the power at each step of the builds, with none, half and
-// all of what was not synced.
-func TestGrowCrash(t *testing.T) {
-	for _, at := range []string{"build-begun", "build-step", "build-synced", "build-switched", "build-removed"} {
-		for _, percent := range []int{0, 50, 100} {
-			t.Run(fmt.Sprintf("%s/%d", at, percent), func(t *testing.T) {
-				rng := seeded(t)
-				w := inMemory(t).small()
-				w.o.Durability = Sync
-				var s *testStore
-				var answered atomic.Int64
-				type image struct {
-					w        *world
-					answered int64
-				}
-				var images []image
-				w.point = func(name string) {
-					if name == at && len(images) < 10 {
-						n := answered.Load()
-						images = append(images, image{w.crash(rng, percent), n})
-					}
-				}
-				s = w.open()
-				for i := range 40 {
-					s.add(New, keys(i*100, i*100+100)...)
-					answered.Add(100)
-				}
-				s.close()
-				if len(images) == 0 {
-					t.Fatal("no build came to that step")
-				}
-				for _, i := range images {
-					s := i.w.open()
-					s.has(Seen, keys(0, int(i.answered))...)
-					s.add(Seen, keys(0, int(i.answered))...)
-					s.close()
-				}
-			})
-		}
+// TestFlushDuringBuild flushes words, old and new segments' ones, into places
+// that the scan of a build has passed.
+func TestFlushDuringBuild(t *testing.T) {
+	w := inMemory(t).spanned()
+	w.o.ExpectedURLs, w.buildWords = 100, 10
+	s := w.open()
+	for i := 0; i < 3000; i += 50 {
+		s.add(New, keys(i, i+50)...)
+		s.flush()
 	}
+	s.healthy()
+	s.has(Seen, keys(0, 3000)...)
 }
 
 // TestGrowOnFullDisk has no room for a larger bitmap: adds go on, answers stay

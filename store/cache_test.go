@@ -101,7 +101,7 @@ func TestCacheTakenBack(t *testing.T) {
 	s.mu.Lock()
 	s.publishLocked(func(*state) {})
 	s.mu.Unlock()
-	found, err := s.get(st, new(part), st.segments, s.word(key(1)))
+	found, err := s.get(st, new(part), st.spans[0].segments, s.word(key(1)))
 	if !found || err != nil {
 		t.Errorf("get: %v, %v", found, err)
 	}

@@ -5,20 +5,22 @@ import "dedupstore/internal/planted"
 // Segments: made at their first add, closed when they are large enough.
 
 const (
-	// maxSegments is how many segments there are at most: a word that the
-	// bitmap lets through is asked for in each.
-	maxSegments = 4
 	// minSpanWords is the smallest size span: below it, segments would only
-	// be more questions.
+	// be more questions. A segment's tables are merged among themselves, so
+	// that what a flush costs does not grow with the store.
 	minSpanWords = 32 << 20
+	// spanShare keeps the spans of a store of any size few: a span holds at
+	// least one word in so many.
+	spanShare = 16
 )
 
-// spanWords is the size at which a segment is closed.
-func (s *Store) spanWords() uint64 {
+// spanWordsOf is the size at which a segment is closed, in a store of so many
+// words.
+func (s *Store) spanWordsOf(words uint64) uint64 {
 	if n := s.opts.seams.SpanWords; n > 0 {
 		return uint64(n)
 	}
-	return max(minSpanWords, s.current.Load().bitmap.Header().Capacity/maxSegments)
+	return max(minSpanWords, words/spanShare)
 }
 
 // beginRecordLocked sees to it that the memtable has a segment, before the
@@ -57,10 +59,7 @@ func (s *Store) logMadeLocked(id segmentID) {
 func (s *Store) closeFullLocked(m *memtable) {
 	r := s.mu.registry
 	row, ok := r.segments[m.segment]
-	if !ok || len(r.segments) >= maxSegments {
-		return
-	}
-	if row.words+uint64(m.count.Load()) < s.spanWords() {
+	if !ok || row.words+uint64(m.count.Load()) < s.spanWordsOf(r.words()) {
 		return
 	}
 	row.state, row.closedIn = segmentClosed, m.file

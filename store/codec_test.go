@@ -39,7 +39,8 @@ func TestStoreRow(t *testing.T) {
 		want := storeRow{
 			ingest: rng.Uint64(), flushed: rng.Uint64(), flushedLSN: rng.Uint64(),
 			nextSegment: segmentID(rng.Uint32() | 1), nextNamespace: rng.Uint32() | 1, nextIncarnation: rng.Uint64() | 1,
-			bitmapGeneration: rng.Uint64(), counterGen: rng.Uint64(), forgetNumber: rng.Uint64(), clock: someStamp(rng),
+			bitmapGeneration: rng.Uint64(), counterGen: rng.Uint64(), forgetNumber: rng.Uint64(),
+			floor: 1 + rng.Uint64N(MaxExpectedURLs), clock: someStamp(rng),
 		}
 		b := appendStoreRow(nil, &want)
 		got, err := decodeStoreRow(b)
@@ -55,6 +56,8 @@ func TestStoreRow(t *testing.T) {
 			"more bytes": append(slices.Clone(b), 0), "next segment 0": changed(b, 28, 0, 0, 0, 0),
 			"next namespace 0":   changed(b, 32, 0, 0, 0, 0),
 			"next incarnation 0": changed(b, 36, 0, 0, 0, 0, 0, 0, 0, 0),
+			"floor 0":            changed(b, 68, 0, 0, 0, 0, 0, 0, 0, 0),
+			"floor too high":     changed(b, 74, 1),
 		} {
 			if _, err := decodeStoreRow(bad); err == nil {
 				t.Errorf("%s: decodes", what)
@@ -151,7 +154,7 @@ func TestKeys(t *testing.T) {
 
 // TestRegistryRows writes a registry as rows and loads it again.
 func TestRegistryRows(t *testing.T) {
-	want := newRegistry()
+	want := newRegistry(100)
 	want.ingest, want.flushed, want.nextSegment = 9, 5, 3
 	want.namespaces[7] = namespaceRow{incarnation: 3, ttl: 5, name: "seven"}
 	want.segments[1] = segmentRow{incarnation: 1, spanKind: spanSize, state: segmentClosed, words: 10, closedIn: 2}
@@ -183,7 +186,7 @@ func TestRegistryRows(t *testing.T) {
 // TestTakeChanged takes the rows that one log file has changed. What a later
 // one changes is not in them.
 func TestTakeChanged(t *testing.T) {
-	r := newRegistry()
+	r := newRegistry(100)
 	r.setSegment(1, segmentRow{words: 1, state: segmentOpen, spanKind: spanSize})
 	r.segments[2] = segmentRow{words: 2}
 	c := r.takeChanged()

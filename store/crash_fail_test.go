@@ -21,7 +21,7 @@ import (
 // an error that has a type, nobody hangs, nothing panics, and what was
 // answered is there when the disk is sound again.
 
-var crashAllCalls = flag.Bool("crash.calls", false, "fail every call in TestEveryCallFails, and not one in four")
+var crashAllCalls = flag.Bool("crash.calls", false, "fail every call in TestEveryCallFails, and not one in four, and cut the power at more passages in TestCrashAtEachStep")
 
 // crashDeadline is how long anything may take that does not hang.
 const crashDeadline = 10 * time.Second

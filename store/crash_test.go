@@ -57,7 +57,7 @@ var crashUniverse = func() []string {
 func crashOptions(d *crashfs.Disk, level Durability, memtable int, point func(string)) *Options {
 	o := &Options{
 		Durability: level, SyncInterval: 3 * time.Millisecond,
-		ExpectedURLs: crashKeySpace / 40, MemoryBytes: minMemoryBytes, // so that bitmaps grow
+		ExpectedURLs: crashKeySpace / 40, MemoryBytes: MinMemoryBytes, // so that bitmaps grow
 	}
 	seams := d.Seams()
 	seams.MemtableWords = memtable

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,7 +139,7 @@ func create(o *Options, dir string) error {
 	if err != nil {
 		return err
 	}
-	r := newRegistry()
+	r := newRegistry(uint64(cmp.Or(o.ExpectedURLs, defaultExpectedURLs)))
 	for _, sub := range []string{logDir, pebbleDir, tmpDir} {
 		if err := fsys.MkdirAll(fsys.PathJoin(dir, sub), 0o700); err != nil {
 			return err
@@ -178,7 +179,7 @@ func createBitmap(o *Options, dir string, id *identity, r *registry) error {
 	}
 	f, err := mmapfilter.Create(o.seams.Device, path, mmapfilter.Header{
 		StoreID: id.id, Generation: r.bitmapGeneration,
-		Params: mmapfilter.ParamsFor(uint64(o.ExpectedURLs), id.hasher.mix),
+		Params: mmapfilter.ParamsFor(r.floor, id.hasher.mix),
 	})
 	if err != nil {
 		return err

@@ -14,8 +14,15 @@ import (
 type found struct {
 	chain    *wal.Chain
 	registry *registry
-	bitmap   mmapfilter.Header
-	// ingest is the highest number that log and bitmap know of.
+	// clean says that nothing was added since the last flush.
+	clean bool
+	// What there is of filters: the files that count, those that cannot be
+	// used, and the names of those that a build or a flush has left.
+	bitmap     filterFile
+	spans      map[spanID]filterFile
+	badFilters []filterFile
+	leftovers  []string
+	// ingest is the highest number that log and filters know of.
 	ingest     uint64
 	ingestFrom string // the file that says so
 }
@@ -42,12 +49,9 @@ func (s *Store) examine() (*found, error) {
 	if err := s.compare(f); err != nil {
 		return nil, err
 	}
-	path := s.bitmapPath(f.registry)
-	h, _, err := mmapfilter.ReadHeader(s.opts.seams.Device, path)
-	if err != nil {
-		return nil, s.wrapFilter(path, err)
+	if err := s.examineFilters(f); err != nil {
+		return nil, err
 	}
-	f.noteBitmap(path, h)
 	if err := s.compare(f); err != nil {
 		return nil, err
 	}
@@ -62,15 +66,20 @@ func (s *Store) examineRecords(f *found) error {
 	r := f.registry.clone()
 	defer func() { f.registry.bitmapGeneration = r.bitmapGeneration }()
 	var bad error
+	f.clean = true
 	for i, file := range f.chain.Files {
 		m := &memtable{file: file.File} // without slots: takes no words
 		err := f.chain.Replay(i, func(rec wal.Record) error {
 			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
 				f.note(rec.Path, number)
 			}
-			if file.File > f.registry.flushed && bad == nil {
+			if file.File <= f.registry.flushed {
+				return nil
+			}
+			if bad == nil {
 				bad = badRecord(rec, r.replay(m, rec))
 			}
+			f.clean = f.clean && rec.Kind != recordAdds
 			return nil
 		})
 		if err != nil {
@@ -96,11 +105,6 @@ func (f *found) note(path string, number uint64) {
 	if number > f.ingest {
 		f.ingest, f.ingestFrom = number, path
 	}
-}
-
-func (f *found) noteBitmap(path string, h mmapfilter.Header) {
-	f.bitmap = h
-	f.note(path, h.Ingest)
 }
 
 // compare finds what was lost without a trace in itself: Pebble opens a
@@ -157,7 +161,7 @@ func wrapLog(err error) error {
 	return err
 }
 
-// wrapFilter gives an error of the bitmap's the store's type.
+// wrapFilter gives an error of a filter's the store's type.
 func (s *Store) wrapFilter(path string, err error) error {
 	if c, ok := errors.AsType[*mmapfilter.CorruptError](err); ok {
 		return &CorruptError{Path: c.Path, Offset: c.Offset, Reason: c.Reason}
@@ -166,7 +170,7 @@ func (s *Store) wrapFilter(path string, err error) error {
 		return fmt.Errorf("%w: %w", ErrVersion, err)
 	}
 	if isSystem(err) {
-		return fmt.Errorf("store: open the bitmap: %w", err)
+		return fmt.Errorf("store: open a filter: %w", err)
 	}
-	return &CorruptError{Path: path, Offset: -1, Reason: "the bitmap does not open", Err: err}
+	return &CorruptError{Path: path, Offset: -1, Reason: "the filter does not open", Err: err}
 }

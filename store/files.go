@@ -13,7 +13,7 @@ import (
 )
 
 // The names in a store's directory: STORE (the identity), LOCK, log/, pebble/,
-// tmp/ and the bitmap, whose name holds its generation.
+// tmp/, the bitmap and the segment filters, whose names hold their generation.
 
 const logDir = "log"
 

@@ -63,22 +63,25 @@ func (s *Store) flushFrozen(m *memtable) error {
 	s.mu.full = nil // it can flush
 	record := s.logIngestLocked()
 	s.publishLocked(func(st *state) {
-		st.frozen, st.segments = nil, s.mu.registry.newestFirst()
+		st.frozen, st.spans = nil, s.spansLocked()
 	})
 	epoch := s.current.Load().epoch
 	s.mu.Unlock()
 	s.opts.seams.At("released")
 	if planted.ReleaseBeforeBits {
-		if err := s.setBits(m); err != nil {
+		if err := m.sorted(sortedPart, s.bitSetter(m.segment)); err != nil {
 			return err
 		}
 	}
 
 	s.maintainer.bitsUnsynced += words
 	if s.maintainer.bitsUnsynced*4 >= int64(s.words()) {
-		if err := s.syncBitmap(); err != nil {
+		if err := s.syncFilters(); err != nil {
 			return err
 		}
+	}
+	if err := s.checkLinked(); err != nil {
+		return err
 	}
 	if !planted.UnlinkBeforeIngestRow {
 		if err := s.waitSynced(record); err != nil {
@@ -89,14 +92,19 @@ func (s *Store) flushFrozen(m *memtable) error {
 		return err
 	}
 	s.opts.seams.At("unlinked")
-	s.recycle(m, epoch)
+	s.maintainer.emptied = emptied{m, epoch}
+	s.recycle()
 
+	took := time.Since(start)
+	if b := s.maintainer.build; b != nil {
+		b.owed = time.Duration(buildShare * float64(took))
+	}
 	c := &s.counters
 	c.flushes.Add(1)
 	c.flushWords.Add(words)
 	c.flushBytes.Add(bytes)
-	c.flushNanos.Add(int64(time.Since(start)))
-	c.lastFlushNanos.Store(int64(time.Since(start)))
+	c.flushNanos.Add(int64(took))
+	c.lastFlushNanos.Store(int64(took))
 	return nil
 }
 
@@ -164,6 +172,9 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 		return 0, err
 	}
 	bytes += n
+	if err := s.beginSpanFilter(m.segment); err != nil {
+		return 0, err
+	}
 	words, n, err := s.writeWords(m, number)
 	paths = append(paths, words...)
 	if err != nil {
@@ -249,9 +260,10 @@ func (s *Store) writeWords(m *memtable, number uint64) (paths []string, bytes in
 		bytes += n
 		return err
 	}
+	setBits := s.bitSetter(m.segment)
 	err = m.sorted(sortedPart, func(words []word) error {
 		if !planted.ReleaseBeforeBits {
-			if err := s.setBitsOf(words); err != nil {
+			if err := setBits(words); err != nil {
 				return err
 			}
 		}
@@ -279,9 +291,20 @@ func (s *Store) writeWords(m *memtable, number uint64) (paths []string, bytes in
 	return paths, bytes, err
 }
 
-// setBits sets the bits of a memtable's words.
-func (s *Store) setBits(m *memtable) error {
-	return m.sorted(sortedPart, s.setBitsOf)
+// bitSetter returns what sets the bits of a segment's words, ascending ones.
+func (s *Store) bitSetter(id segmentID) func([]word) error {
+	s.mu.Lock()
+	row := s.mu.registry.segments[id]
+	s.mu.Unlock()
+	filters := s.filtersOf(row.spanID())
+	return func(words []word) error {
+		for _, f := range filters {
+			if err := f.setSorted(words); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // writeRows writes rows of the registry as one table.
@@ -364,25 +387,6 @@ func (s *Store) metrics() *pebble.Metrics {
 	return <-got
 }
 
-// syncBitmap syncs the bitmap and puts the last ingest's number into it.
-func (s *Store) syncBitmap() error {
-	st := s.current.Load()
-	s.mu.Lock()
-	number := s.mu.registry.ingest
-	s.mu.Unlock()
-	if st.bitmap.Header().Ingest == number {
-		return nil
-	}
-	if err := st.bitmap.Sync(number); err != nil {
-		err = fmt.Errorf("store: sync the bitmap: %w", err)
-		s.poison(err)
-		return err
-	}
-	s.maintainer.bitsUnsynced = 0
-	s.counters.bitmapSyncs.Add(1)
-	return nil
-}
-
 // removeLogs unlinks the log files up to the given one, and puts aside those
 // with a torn tail. Their words are in Pebble, and the ingest is on record,
 // synced.
@@ -405,15 +409,25 @@ func (s *Store) removeLogs(last uint64) error {
 
 func (s *Store) logDir() string { return s.opts.seams.FS.PathJoin(s.dir, logDir) }
 
-// recycle empties a memtable that was let go at the given epoch, once no view
-// can reach it, and makes it the spare one.
-func (s *Store) recycle(m *memtable, epoch uint64) {
-	for !s.quiet(epoch) {
-		time.Sleep(20 * time.Microsecond)
+// emptied is the memtable that a flush has let go. A reader that entered its
+// view before the epoch may still look into it.
+type emptied struct {
+	m     *memtable // nil if there is none
+	epoch uint64
+}
+
+// recycle empties the memtable that was let go, if no view can reach it any
+// more, and makes it the spare one. The maintainer does not wait for views: it
+// comes again.
+func (s *Store) recycle() {
+	e := &s.maintainer.emptied
+	if e.m == nil || !s.quiet(e.epoch) {
+		return
 	}
-	m.clear()
+	e.m.clear()
 	s.mu.Lock()
-	s.mu.spare = m
+	s.mu.spare = e.m
 	s.wakeLocked()
 	s.mu.Unlock()
+	e.m = nil
 }

@@ -147,11 +147,12 @@ var (
 	addsFields   = []field{{4, "  segment"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}, {8, "  word of " + formatURLs[1]}}
 	closedFields = []field{{4, "  segment"}, {4, "  reserved"}}
 	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  forget number, 0: none"}}
+	floorFields  = []field{{8, "  URLs"}}
 	ingestFields = concat([]field{{8, "  ingest number"}, {8, "  flushed log file"}}, clockFields("  "))
 )
 
 // logFiles makes the log that a store makes which is created, takes two URLs,
-// closes their segment, is flushed and ends a build: two files.
+// closes their segment, is flushed, ends a build and is given a floor: two files.
 func logFiles(t *testing.T) (files [2][]byte) {
 	t.Helper()
 	fsys := vfs.NewMem()
@@ -175,6 +176,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	log.Switch()
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
 	log.Append(recordBitmap, appendBitmap(nil, 2))
+	log.Append(recordFloor, appendFloor(nil, 1_000_000))
 	must(log.Close())
 	for i := range files {
 		f, err := fsys.Open(fmt.Sprintf("%010d.log", i+1))
@@ -192,7 +194,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 func slotFields(name string) []field {
 	return []field{
 		{8, name + `: magic "DDFILTER"`},
-		{4, "version 1"},
+		{4, "version 2"},
 		{4, "flags"},
 		{16, "store id"},
 		{8, "generation"},
@@ -204,7 +206,8 @@ func slotFields(name string) []field {
 		{8, "capacity, words"},
 		{8, "ones: bits set"},
 		{8, "sequence"},
-		{8, "checksum of the 96 bytes before"},
+		{8, "checksum of the page sums"},
+		{8, "checksum of the 104 bytes before"},
 	}
 }
 
@@ -247,7 +250,7 @@ func formatDumps(t *testing.T) map[string]string {
 	block := 4096 + 64*int(fastrange(first, 64))
 	row := storeRow{
 		ingest: 2, flushed: 1, flushedLSN: 4, nextSegment: 2, nextNamespace: 1, nextIncarnation: 2,
-		bitmapGeneration: 1, clock: formatClock,
+		bitmapGeneration: 1, floor: 2000, clock: formatClock,
 	}
 	namespace := namespaceRow{incarnation: 1}
 	return map[string]string{
@@ -276,17 +279,19 @@ func formatDumps(t *testing.T) map[string]string {
 			logHeaderFields("first LSN 0: the file was prepared", "chain", "sealed end"),
 			frameFields("ingest", "19", ingestFields, 0),
 			frameFields("bitmap", "20", bitmapFields, 0),
+			frameFields("floor", "21", floorFields, 0),
 			frameFields("sync mark", "1", nil, 0),
 		)...),
-		"bitmap headers": dump(t, 0, bitmap[:104], slotFields("even copy")...) +
-			dump(t, 2048, bitmap[2048:2048+104], slotFields("odd copy")...),
+		"bitmap headers": dump(t, 0, bitmap[:112], slotFields("even copy")...) +
+			dump(t, 2048, bitmap[2048:2048+112], slotFields("odd copy")...),
+		"bitmap sums":  dump(t, 8192, bitmap[8192:], field{8, "sum of the page from 1000 to 1fff"}),
 		"bitmap block": dump(t, block, bitmap[block:block+64], field{64, fmt.Sprintf("block %d", (block-4096)/64)}),
 		"word key": dump(t, 0, appendWordKey(nil, 1, first),
 			field{4, "segment, big-endian"}, field{8, "word, big-endian"}),
 		"store row": dump(t, 0, appendRowKey(nil, rowStore, 0),
 			field{4, "key: segment 0"}, field{1, "row kind 1: the store"}, field{4, "id 0"}) +
 			dump(t, 0, appendStoreRow(nil, &row), concat([]field{
-				{4, "value: version 1"},
+				{4, "value: version 2"},
 				{8, "last ingest number"},
 				{8, "flushed log file"},
 				{8, "last LSN of that file"},
@@ -296,15 +301,16 @@ func formatDumps(t *testing.T) map[string]string {
 				{8, "generation of the bitmap"},
 				{8, "generation of the counters: none"},
 				{8, "last forget that the counters know: none"},
+				{8, "floor: URLs that the bitmap is made for at least"},
 			}, clockFields(""))...),
 		"namespace row": dump(t, 0, appendRowKey(nil, rowNamespace, 0),
 			field{4, "key: segment 0"}, field{1, "row kind 2: a namespace"}, field{4, "namespace id, big-endian"}) +
 			dump(t, 0, appendNamespaceRow(nil, &namespace),
-				field{4, "value: version 1"}, field{8, "incarnation"}, field{8, "time to live: for ever"}),
+				field{4, "value: version 2"}, field{8, "incarnation"}, field{8, "time to live: for ever"}),
 		"segment row": dump(t, 0, appendRowKey(nil, rowSegment, 1),
 			field{4, "key: segment 0"}, field{1, "row kind 3: a segment"}, field{4, "segment id, big-endian"}) +
 			dump(t, 0, appendSegmentRow(nil, &formatSegment),
-				field{4, "value: version 1"},
+				field{4, "value: version 2"},
 				field{4, "namespace"},
 				field{1, "span kind 1: by size"},
 				field{1, "state 2: closed"},
@@ -367,7 +373,7 @@ func TestFormatReads(t *testing.T) {
 		t.Errorf("segment row is %+v, %v, want %+v", row, err, formatSegment)
 	}
 	store := storeRow{ingest: 1, flushed: 2, flushedLSN: 3, nextSegment: 4, nextNamespace: 5, nextIncarnation: 6,
-		bitmapGeneration: 7, counterGen: 8, forgetNumber: 9, clock: formatClock}
+		bitmapGeneration: 7, counterGen: 8, forgetNumber: 9, floor: 10, clock: formatClock}
 	if got, err := decodeStoreRow(appendStoreRow(nil, &store)); err != nil || got != store {
 		t.Errorf("store row is %+v, %v, want %+v", got, err, store)
 	}
@@ -405,7 +411,7 @@ func TestFormatReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordBitmap}; fmt.Sprint(kinds) != fmt.Sprint(want) {
+	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordBitmap, recordFloor}; fmt.Sprint(kinds) != fmt.Sprint(want) {
 		t.Errorf("records are of kinds %v, want %v", kinds, want)
 	}
 }

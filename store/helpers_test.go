@@ -31,11 +31,12 @@ type world struct {
 	mem  *vfs.MemFS // nil in a directory of the real file system
 	twin *mmapfilter.Twin
 
-	memtableWords int
-	spanWords     int64
-	buildWords    int
-	point         func(name string)         // see seam.Seams
-	fault         func(op errorfs.Op) error // of each operation; may block
+	memtableWords  int
+	spanWords      int64
+	buildWords     int
+	selfCheckEvery int
+	point          func(name string)         // see seam.Seams
+	fault          func(op errorfs.Op) error // of each operation; may block
 }
 
 // onDisk is a world in a directory of its own.
@@ -49,11 +50,11 @@ func inMemory(t testing.TB) *world {
 }
 
 // smallOptions are those of a store for some thousand URLs.
-func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: minMemoryBytes} }
+func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: MinMemoryBytes} }
 
 func (w *world) options() *Options {
 	o := w.o
-	s := seam.Seams{Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords}
+	s := seam.Seams{Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords, SelfCheckEvery: w.selfCheckEvery}
 	if w.mem != nil {
 		s.FS, s.Device = w.mem, w.twin
 	} else {

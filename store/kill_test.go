@@ -58,10 +58,10 @@ type killPlan struct {
 
 func killKey(i uint64) string { return fmt.Sprintf("https://example.com/%d/page", i) }
 
-// killOptions are small, so that freezes, flushes and closes are many.
+// killOptions are small, so that freezes, flushes, closes and builds are many.
 func killOptions(d Durability) *Options {
-	o := &Options{Durability: d, ExpectedURLs: 100_000, MemoryBytes: 1 << 20, SyncInterval: 20 * time.Millisecond}
-	SetSeams(o, seam.Seams{MemtableWords: 1500, SpanWords: 8000})
+	o := &Options{Durability: d, ExpectedURLs: 1000, MemoryBytes: 1 << 20, SyncInterval: 20 * time.Millisecond}
+	SetSeams(o, seam.Seams{MemtableWords: 1500, SpanWords: 8000, BuildWords: 2000})
 	return o
 }
 
@@ -418,7 +418,11 @@ type killHow struct {
 func killEnds(r *rand.Rand, reopen time.Duration) [killPerStore]killHow {
 	running := killHow{name: "running", after: killOpened, delay: killRunMax}
 	opening := killHow{name: "opening", after: killOpening, delay: 3 * reopen / 2}
-	points := []string{"insert", "append", "flush", "ingested", "released", "recovered-file", "look-frozen"}
+	points := []string{
+		"insert", "append", "look-frozen", "recovered-file",
+		"freeze", "flush", "ingested", "released", "unlinked", "filter-made",
+		"build-begun", "build-step", "build-synced", "build-switched", "build-removed",
+	}
 	point := func() killHow {
 		name := points[r.IntN(len(points))]
 		return killHow{name: "at " + name, after: killOpened, delay: 2 * killRunMax, point: name}

@@ -15,6 +15,7 @@ import (
 //	closed   segment u32 | reserved u32
 //	ingest   number u64 | flushed log file u64 | clock stamp 40 bytes
 //	bitmap   generation u64 | counter generation u64 | forget number u64
+//	floor    URLs that the bitmap is never made too small for u64
 //
 // A record that makes a segment stands before the first that names it.
 const (
@@ -23,6 +24,7 @@ const (
 	recordClosed
 	recordIngest
 	recordBitmap
+	recordFloor
 )
 
 const (
@@ -31,6 +33,7 @@ const (
 	closedBytes     = 8
 	ingestBytes     = 16 + clockStampBytes
 	bitmapBytes     = 24
+	floorBytes      = 8
 )
 
 // beginAdds starts the payload of an adds record; words are appended to it by
@@ -153,4 +156,24 @@ func decodeBitmap(src []byte) (generation uint64, err error) {
 		return 0, fmt.Errorf("bitmap record of generation 0")
 	}
 	return generation, nil
+}
+
+func appendFloor(dst []byte, urls uint64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, urls)
+}
+
+func decodeFloor(src []byte) (urls uint64, err error) {
+	if len(src) != floorBytes {
+		return 0, fmt.Errorf("floor record has %d bytes, want %d", len(src), floorBytes)
+	}
+	urls = binary.LittleEndian.Uint64(src)
+	return urls, checkFloor(urls)
+}
+
+// checkFloor bounds a floor that was read from a file: a bitmap is made by it.
+func checkFloor(urls uint64) error {
+	if urls < 1 || urls > MaxExpectedURLs {
+		return fmt.Errorf("floor of %d URLs, want 1 to %d", urls, int64(MaxExpectedURLs))
+	}
+	return nil
 }

@@ -1,18 +1,16 @@
 package store
 
 import (
-	"errors"
 	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"dedupstore/internal/planted"
-	"dedupstore/mmapfilter"
 )
 
 // look is the first look at a part's words: cache, active, frozen, bitmap,
-// Pebble, without the lock. It leaves in p.open the words that are in none of
+// segment filters, Pebble, without the lock. It leaves in p.open the words that are in none of
 // them, notes in p.rests what the others rest on, and reports whether the
 // state was the same from its beginning to its end. If it was not, nothing of
 // what it found may be used.
@@ -27,15 +25,16 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			if err = bitmapFault(st, r); err == nil {
+			if err = st.fault(r); err == nil {
 				panic(r)
 			}
+			s.kick()
 		}
 	}()
 	s.touch(st, p.words)
 
-	var negatives, maybes, falseMaybes, hits int64
-	p.open, p.rests = p.open[:0], 0
+	var hits int64
+	p.open, p.rests, p.filtered = p.open[:0], 0, filtered{}
 	for i, w := range p.words {
 		if s.cache.has(w) {
 			hits++
@@ -56,46 +55,72 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 			continue
 		}
 		s.opts.seams.At("look-bitmap")
-		ask := st.segments
-		maybe := st.bitmap.Has(w)
-		if maybe {
-			maybes++
-		} else {
-			negatives++
-			ask = st.behind
-		}
-		found, err := s.get(st, p, ask, w)
+		found, err := s.inPebble(st, p, w)
 		if err != nil {
 			return 0, false, err
 		}
-		if found {
-			continue
+		if !found {
+			p.open = append(p.open, i)
 		}
-		if maybe {
-			falseMaybes++
-		}
-		p.open = append(p.open, i)
 	}
 	c := &s.counters
 	addIf(&c.cacheHits, hits)
 	addIf(&c.cacheMisses, int64(len(p.words))-hits)
-	addIf(&c.negatives, negatives)
-	addIf(&c.maybes, maybes)
-	addIf(&c.falseMaybes, falseMaybes)
+	addIf(&c.negatives, p.filtered.negatives)
+	addIf(&c.maybes, p.filtered.maybes)
+	addIf(&c.falseMaybes, p.filtered.falseMaybes)
+	addIf(&c.filterNegatives, p.filtered.filterNegatives)
 	if planted.StaleView {
 		st = s.current.Load() // the epoch of after the look, not of before it
 	}
 	return st.epoch, s.current.Load() == st, nil
 }
 
-// bitmapFault is the error of a fault in the bitmap's mapping, nil for any
-// other panic.
-func bitmapFault(st *state, recovered any) error {
-	f, ok := errors.AsType[*mmapfilter.FaultError](st.bitmap.Fault(recovered))
-	if !ok {
-		return nil
+// fault is the error of a fault in a filter's mapping, nil for any other panic.
+func (st *state) fault(recovered any) error {
+	err := st.bitmap.fault(recovered)
+	for i := 0; err == nil && i < len(st.spans); i++ {
+		err = st.spans[i].filter.fault(recovered)
 	}
-	return &CorruptError{Path: f.Path, Offset: f.Offset, Reason: "the disk does not give the page", Err: f.Err}
+	return err
+}
+
+// filtered counts what the filters said to a part's words.
+type filtered struct {
+	negatives, maybes, falseMaybes int64 // of the bitmap
+	filterNegatives                int64 // of the segment filters
+}
+
+// inPebble looks for a word behind the memtables. The bitmap's "no" is final;
+// of the spans only those are asked whose filter does not deny the word.
+func (s *Store) inPebble(st *state, p *part, w word) (found bool, err error) {
+	if !st.bitmap.maybe(w) {
+		p.filtered.negatives++
+		if found, err = s.get(st, p, st.behind, w); found || err != nil {
+			return found, err
+		}
+		return s.selfCheck(st, p, w)
+	}
+	p.filtered.maybes++
+	if len(st.spans) > 1 { // loads that do not wait for each other
+		var sum uint64
+		for i := range st.spans {
+			sum += st.spans[i].filter.touch(w)
+		}
+		p.touched += sum
+	}
+	for i := range st.spans {
+		sp := &st.spans[i]
+		if !sp.filter.maybe(w) {
+			p.filtered.filterNegatives++
+			continue
+		}
+		if found, err = s.get(st, p, sp.segments, w); found || err != nil {
+			return found, err
+		}
+	}
+	p.filtered.falseMaybes++
+	return s.selfCheck(st, p, w)
 }
 
 // addIf spares the cache line of a counter that does not move.
@@ -116,7 +141,7 @@ func (s *Store) touch(st *state, words []word) {
 	}
 	var sum uint64
 	for _, w := range words {
-		sum += s.cache.touch(w) + st.active.touch(w) + st.bitmap.Touch(w)
+		sum += s.cache.touch(w) + st.active.touch(w) + st.bitmap.touch(w)
 	}
 	if sum == 1 {
 		touched.Store(sum)

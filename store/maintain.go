@@ -16,9 +16,13 @@ import (
 // write to a full disk.
 const diskFullRetry = time.Second
 
-// retiredWait is how long it waits before it looks again whether a bitmap that
+// retiredWait is how long it waits before it looks again whether a filter that
 // was let go can be unmapped.
 const retiredWait = 10 * time.Millisecond
+
+// emptiedWait is how long it waits before it looks again whether a memtable
+// that was let go can be used again: an Add may be waiting for it.
+const emptiedWait = 50 * time.Microsecond
 
 // kick tells the maintainer that there may be something to do.
 func (s *Store) kick() {
@@ -86,6 +90,8 @@ func (s *Store) comeAgain(err error) time.Duration {
 	switch {
 	case err != nil:
 		return diskFullRetry
+	case s.maintainer.emptied.m != nil:
+		return emptiedWait
 	case len(s.maintainer.retired) > 0:
 		return retiredWait
 	}
@@ -93,7 +99,8 @@ func (s *Store) comeAgain(err error) time.Duration {
 }
 
 // step does one thing: it makes the next log file, flushes the frozen memtable,
-// freezes the active one if somebody asks for it, or goes on with a build. It
+// freezes the active one if somebody asks for it, heals a filter, or goes on
+// with a build. It
 // reports whether there was something to do.
 //
 // What it goes by, and the freeze, are one hold of the lock: an Add that needs
@@ -102,6 +109,7 @@ func (s *Store) step() (bool, error) {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock() // also when Pebble ends the goroutine
 	s.opts.seams.At("step")
+	s.recycle()
 	s.mu.Lock()
 	st := s.current.Load()
 	words := int(st.active.count.Load())
@@ -126,8 +134,11 @@ func (s *Store) step() (bool, error) {
 		// The log file that the frozen memtable's flush lets go of may be
 		// the room that is missing.
 	}
-	if st.frozen != nil {
+	if st.frozen != nil && !s.owesBuild() {
 		return true, s.flushFrozen(st.frozen)
+	}
+	if done, err := s.heal(); done || err != nil {
+		return done, err
 	}
 	if b := s.maintainer.build; b != nil {
 		return true, s.stepBuild(b)

@@ -239,7 +239,7 @@ func (s *Store) start(active, frozen *memtable) error {
 	}
 	s.publishLocked(func(st *state) {
 		st.active, st.frozen = active, frozen
-		st.segments = s.mu.registry.newestFirst()
+		st.spans = s.spansLocked()
 	})
 	if s.refuse != nil {
 		return nil

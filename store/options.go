@@ -86,11 +86,13 @@ func ParseDurability(s string) (Durability, error) {
 const (
 	// MaxKeyBytes is the length of the longest key that is taken.
 	MaxKeyBytes = 1 << 20 // 1 MiB
+	// MaxExpectedURLs bounds Options.ExpectedURLs.
+	MaxExpectedURLs = 1 << 40 // a bitmap of 1.5 TiB
+	// MinMemoryBytes bounds Options.MemoryBytes.
+	MinMemoryBytes = 1 << 20 // 1 MiB
 
 	defaultExpectedURLs = 4 << 20   // a bitmap of 6 MiB
 	defaultMemoryBytes  = 256 << 20 // 256 MiB
-	minMemoryBytes      = 1 << 20   // 1 MiB
-	maxExpectedURLs     = 1 << 40   // a bitmap of 1.5 TiB
 	defaultSyncInterval = time.Second
 	defaultKeyProfile   = "none/1"
 	maxKeyProfileBytes  = 64
@@ -122,10 +124,11 @@ type Options struct {
 	// Interval. Default: 1 s.
 	SyncInterval time.Duration
 
-	// ExpectedURLs sizes the bitmap of a new store, 12 bits a URL. Nobody has
-	// to know it: a store that holds more builds itself a larger one, twice
-	// the size, while it goes on. Default: 4 Mi, a bitmap of 6 MiB. An
-	// existing store keeps its own.
+	// ExpectedURLs is how many URLs the bitmap is made for at least, 12 bits a
+	// URL. Nobody has to know it: a store that holds more builds itself a
+	// larger one, twice the size, while it goes on. Default: 4 Mi, a bitmap of
+	// 6 MiB, for a new store. An existing one keeps the largest number that it
+	// was ever given, see Grow.
 	ExpectedURLs int64
 	// MemoryBytes bounds the store's anonymous memory: half of it is for the
 	// two memtables, the rest for caches. Default: 256 MiB; at least 1 MiB.
@@ -145,9 +148,6 @@ func (o *Options) withDefaults() Options {
 	}
 	if c.SyncInterval == 0 {
 		c.SyncInterval = defaultSyncInterval
-	}
-	if c.ExpectedURLs == 0 {
-		c.ExpectedURLs = defaultExpectedURLs
 	}
 	if c.MemoryBytes == 0 {
 		c.MemoryBytes = defaultMemoryBytes
@@ -190,11 +190,11 @@ func (o *Options) validate() error {
 	if o.SyncInterval < 0 {
 		bad("SyncInterval is negative: %v", o.SyncInterval)
 	}
-	if o.ExpectedURLs < 0 || o.ExpectedURLs > maxExpectedURLs {
-		bad("ExpectedURLs is %d, want 1 to %d", o.ExpectedURLs, int64(maxExpectedURLs))
+	if o.ExpectedURLs < 0 || o.ExpectedURLs > MaxExpectedURLs {
+		bad("ExpectedURLs is %d, want 1 to %d", o.ExpectedURLs, int64(MaxExpectedURLs))
 	}
-	if o.MemoryBytes < minMemoryBytes {
-		bad("MemoryBytes is %d, want at least %d", o.MemoryBytes, minMemoryBytes)
+	if o.MemoryBytes < MinMemoryBytes {
+		bad("MemoryBytes is %d, want at least %d", o.MemoryBytes, MinMemoryBytes)
 	}
 	return errors.Join(errs...)
 }

@@ -268,21 +268,26 @@ func wrapPebble(err error) error {
 // scanSegment calls fn with a segment's words in ascending order, in parts. fn
 // may keep nothing.
 func scanSegment(db pebble.Reader, id segmentID, fn func([]word) error) error {
+	return scanRange(db, id, 0, ^word(0), fn)
+}
+
+// scanRange does the same with the words from first to last.
+func scanRange(db pebble.Reader, id segmentID, first, last word, fn func([]word) error) error {
 	it, err := db.NewIter(&pebble.IterOptions{
-		LowerBound: appendWordKey(nil, id, 0),
-		UpperBound: appendWordKey(nil, id+1, 0),
+		LowerBound: appendWordKey(nil, id, first),
+		UpperBound: append(appendWordKey(nil, id, last), 0),
 	})
 	if err != nil {
 		return wrapPebble(err)
 	}
-	words := make([]word, 0, sortedPart)
+	var words []word
 	for it.First(); it.Valid(); it.Next() {
 		_, w, ok := decodeWordKey(it.Key())
 		if !ok {
 			err = &CorruptError{Path: pebbleDir, Offset: -1, Reason: fmt.Sprintf("key %x is no word's", it.Key())}
 			break
 		}
-		if words = append(words, w); len(words) == cap(words) {
+		if words = append(words, w); len(words) == sortedPart {
 			if err = fn(words); err != nil {
 				break
 			}

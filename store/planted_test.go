@@ -327,7 +327,8 @@ func TestSegmentIDs(t *testing.T) {
 	w.memtableWords, w.spanWords = 200, 100
 	s := w.open()
 	rng := seeded(t)
-	for i := range maxSegments {
+	const segments = 4
+	for i := range segments {
 		s.add(New, keys(i*100, i*100+100)...)
 		killed := w.crash(rng, 100)
 		s.flush()
@@ -342,10 +343,10 @@ func TestSegmentIDs(t *testing.T) {
 	for _, x := range s.Stats().Segments {
 		ids[x.ID] = true
 	}
-	if len(ids) != maxSegments {
-		t.Errorf("got segments %v, want %d", ids, maxSegments)
+	if len(ids) != segments {
+		t.Errorf("got segments %v, want %d", ids, segments)
 	}
-	s.urls(maxSegments * 100)
+	s.urls(segments * 100)
 }
 
 // TestSegmentRecordFirst kills a store whose log makes a segment and adds to

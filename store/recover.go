@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"dedupstore/internal/planted"
-	"dedupstore/mmapfilter"
 	"dedupstore/wal"
 )
 
@@ -24,7 +22,7 @@ func (s *Store) recoverAll() error {
 		return err
 	}
 	s.mu.registry = f.registry
-	if err := s.openBitmap(); err != nil {
+	if err := s.openFilters(f); err != nil {
 		return err
 	}
 	full, err := s.openSet()
@@ -73,16 +71,6 @@ func (s *Store) openSet() (full, err error) {
 	return full, err
 }
 
-func (s *Store) openBitmap() error {
-	path := s.bitmapPath(s.mu.registry)
-	b, err := mmapfilter.Open(s.opts.seams.Device, path, s.identity.id, s.opts.ReadOnly)
-	if err != nil {
-		return s.wrapFilter(path, err)
-	}
-	s.current.Store(&state{bitmap: b})
-	return nil
-}
-
 func (s *Store) noteTorn(c *wal.Chain) {
 	if t := c.Torn; t != nil {
 		s.recovery.TornFile, s.recovery.TornOffset, s.recovery.TornBytes = t.Path, t.Offset, t.Bytes
@@ -97,13 +85,11 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.removeLeftovers(f.chain); err != nil {
 		return err
 	}
-	if err := s.removeOtherBitmaps(); err != nil {
+	if err := s.settleFilters(f); err != nil {
 		return err
 	}
-	if !planted.NoBitsAtOpen {
-		if err := s.setBitsAgain(f.bitmap.Ingest); err != nil {
-			return err
-		}
+	if err := s.setBitsAgain(); err != nil {
+		return err
 	}
 	if err := s.createLog(f.chain); err != nil {
 		return err
@@ -129,7 +115,7 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.start(active, nil); err != nil {
 		return errors.Join(err, active.free())
 	}
-	return nil
+	return s.setFloor(uint64(s.opts.ExpectedURLs))
 }
 
 // removeLeftovers removes temporary files of ours, and log files that were
@@ -170,26 +156,6 @@ func (s *Store) removeLeftovers(c *wal.Chain) error {
 	for _, name := range []string{creatingName, identityName + newSuffix, creatingName + newSuffix} {
 		if err := removeIfThere(fsys, fsys.PathJoin(s.dir, name)); err != nil {
 			return fmt.Errorf("store: remove a left-over file: %w", err)
-		}
-	}
-	return nil
-}
-
-// setBitsAgain sets the bits of every segment that was ingested above the
-// bitmap's number: they may not have been synced.
-func (s *Store) setBitsAgain(above uint64) error {
-	bitmap := s.current.Load().bitmap
-	for _, id := range s.mu.registry.ids() {
-		if s.mu.registry.segments[id].ingest <= above {
-			continue
-		}
-		err := scanSegment(s.db, id, func(words []word) error {
-			s.recovery.BitsSetAgain += int64(len(words))
-			s.maintainer.bitsUnsynced += int64(len(words))
-			return bitmap.SetSorted(words)
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil

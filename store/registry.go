@@ -38,6 +38,7 @@ type storeRow struct {
 	bitmapGeneration uint64
 	counterGen       uint64 // of the counter file; 0: none
 	forgetNumber     uint64 // the last forget that the counters subtracted; 0: none
+	floor            uint64 // URLs that the bitmap is never made too small for
 	clock            clockStamp
 }
 
@@ -85,10 +86,10 @@ const (
 )
 
 const (
-	registryVersion   = 1
+	registryVersion   = 2
 	wordKeyBytes      = 12 // segment id, word
 	rowKeyBytes       = 9  // segment id 0, kind of row, id
-	storeRowBytes     = 4 + 3*8 + 2*4 + 4*8 + clockStampBytes
+	storeRowBytes     = 4 + 3*8 + 2*4 + 5*8 + clockStampBytes
 	namespaceRowBytes = 4 + 2*8 // and the name
 	segmentRowBytes   = 4 + 4 + 4 + 5*8
 	maxNamespaceBytes = 255
@@ -125,6 +126,7 @@ func appendStoreRow(dst []byte, r *storeRow) []byte {
 	dst = le.AppendUint64(dst, r.bitmapGeneration)
 	dst = le.AppendUint64(dst, r.counterGen)
 	dst = le.AppendUint64(dst, r.forgetNumber)
+	dst = le.AppendUint64(dst, r.floor)
 	return appendClockStamp(dst, r.clock)
 }
 
@@ -178,11 +180,12 @@ func decodeStoreRow(src []byte) (r storeRow, err error) {
 	r.bitmapGeneration = le.Uint64(src[44:])
 	r.counterGen = le.Uint64(src[52:])
 	r.forgetNumber = le.Uint64(src[60:])
-	r.clock = decodeClockStamp(src[68:])
+	r.floor = le.Uint64(src[68:])
+	r.clock = decodeClockStamp(src[76:])
 	if r.nextSegment == 0 || r.nextNamespace == 0 || r.nextIncarnation == 0 {
 		return r, fmt.Errorf("a next id is 0")
 	}
-	return r, nil
+	return r, checkFloor(r.floor)
 }
 
 func decodeNamespaceRow(src []byte) (r namespaceRow, err error) {
@@ -227,11 +230,11 @@ func decodeSegmentRow(src []byte) (r segmentRow, err error) {
 
 // newRegistry is the registry of a new store: the default namespace, no
 // segment.
-func newRegistry() *registry {
+func newRegistry(floor uint64) *registry {
 	return &registry{
 		storeRow: storeRow{
 			nextSegment: 1, nextNamespace: 1, nextIncarnation: 2,
-			bitmapGeneration: 1, clock: stampClock(),
+			bitmapGeneration: 1, floor: floor, clock: stampClock(),
 		},
 		namespaces: map[uint32]namespaceRow{0: {incarnation: 1}},
 		segments:   map[segmentID]segmentRow{},

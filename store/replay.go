@@ -69,6 +69,12 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 			return err
 		}
 		r.bitmapGeneration = max(r.bitmapGeneration, generation)
+	case recordFloor:
+		urls, err := decodeFloor(rec.Payload)
+		if err != nil {
+			return err
+		}
+		r.floor = max(r.floor, urls)
 	default:
 		return fmt.Errorf("%w: kind of record %d", ErrVersion, rec.Kind)
 	}
@@ -137,7 +143,7 @@ func (s *Store) serveReplayed(f *found) error {
 	}
 	s.publishLocked(func(st *state) {
 		for _, id := range r.ids() {
-			if r.segments[id].ingest > f.bitmap.Ingest {
+			if f.bitmap.bad == nil && r.segments[id].ingest > f.bitmap.header.Ingest {
 				st.behind = append(st.behind, id)
 			}
 		}

@@ -25,6 +25,7 @@ type Stats struct {
 	Disk       DiskStats       `json:"disk"`
 	Memory     MemoryStats     `json:"memory"`
 	Bitmap     BitmapStats     `json:"bitmap"`
+	Filters    FilterStats     `json:"filters"`
 	Log        LogStats        `json:"log"`
 	Flush      FlushStats      `json:"flush"`
 	Build      BuildStats      `json:"build"`
@@ -41,6 +42,15 @@ type Stats struct {
 	// share a digest: URLs^2 / 2^65.
 	AnyCollisionOdds float64 `json:"any_collision_odds"`
 
+	// Degraded names the filters that are missing or that cannot be believed,
+	// and why: until a build has replaced them answers take longer, and are
+	// exact all the same.
+	Degraded []string `json:"degraded"`
+	// Unverified names the filters that a crash has left. They answer, and a
+	// build replaces them: a bit that the crash has taken, and that recovery
+	// could not know of, would make a seen URL new.
+	Unverified []string `json:"unverified"`
+
 	// Warnings say in words what an operator should know.
 	Warnings []string `json:"warnings"`
 	// Err is the text of the error that poisoned the store, if one did.
@@ -55,10 +65,11 @@ type AnswerStats struct {
 
 // DiskStats are the bytes on disk by part.
 type DiskStats struct {
-	Pebble int64 `json:"pebble"`
-	Bitmap int64 `json:"bitmap"`
-	Log    int64 `json:"log"`
-	Total  int64 `json:"total"`
+	Pebble  int64 `json:"pebble"`
+	Bitmap  int64 `json:"bitmap"`
+	Filters int64 `json:"filters"` // of the segments
+	Log     int64 `json:"log"`
+	Total   int64 `json:"total"`
 	// PerURL is Total / URLs, 0 for an empty store.
 	PerURL float64 `json:"per_url"`
 }
@@ -72,7 +83,7 @@ type MemoryStats struct {
 	BlockCache int64 `json:"block_cache"` // anonymous
 	Log        int64 `json:"log"`         // anonymous
 	Anonymous  int64 `json:"anonymous"`
-	FileBacked int64 `json:"file_backed"` // the mapped bitmap
+	FileBacked int64 `json:"file_backed"` // the mapped bitmap and segment filters
 }
 
 // BitmapStats describe the bitmap.
@@ -122,12 +133,31 @@ type FlushStats struct {
 	Stalls int64 `json:"stalls"`
 }
 
-// BuildStats describe the builds of larger bitmaps since Open.
+// FilterStats describe the segment filters, one for each span of a store that
+// has more than one span, and what checks the filters, the bitmap too, has seen.
+type FilterStats struct {
+	Filters   int   `json:"filters"`
+	Negatives int64 `json:"negatives"` // spans that a filter has saved a Get
+	// PagesUnchecked are those of which no "no" counts yet: each is checked
+	// when it is asked, and all of them in the background.
+	PagesUnchecked int64 `json:"pages_unchecked"`
+	// PagesBad were found damaged and not set again yet, PagesHealed were.
+	PagesBad    int64 `json:"pages_bad"`
+	PagesHealed int64 `json:"pages_healed"`
+	// SelfChecks count the denied words that Pebble was asked for all the
+	// same, and BitsLost those of them that were there.
+	SelfChecks int64 `json:"self_checks"`
+	BitsLost   int64 `json:"bits_lost"`
+}
+
+// BuildStats describe the builds of bitmaps and segment filters since Open.
 type BuildStats struct {
 	Builds int64 `json:"builds"` // that ended with a switch
 	// GivenUp count those that the disk had no space for.
 	GivenUp int64         `json:"given_up"`
 	Time    time.Duration `json:"time_ns"`
+	// Building is the path of the file that is being built, "" if none is.
+	Building string `json:"building,omitempty"`
 }
 
 // CompactionStats are Pebble's.
@@ -180,6 +210,17 @@ type RecoveryStats struct {
 	TornBytes  int64  `json:"torn_bytes,omitempty"`
 	// Removed lists left-over temporary files that were removed.
 	Removed []string `json:"removed,omitempty"`
+	// BadFilters lists the files of filters that could not be used.
+	BadFilters []BadFilter `json:"bad_filters,omitempty"`
+}
+
+// A BadFilter is the file of a bitmap or segment filter that could not be used
+// and is built anew.
+type BadFilter struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+	// Kept is the name that the file has now, "" if there was none.
+	Kept string `json:"kept,omitempty"`
 }
 
 // promises are the durability levels in words.
@@ -228,6 +269,8 @@ func (s *Store) Stats() Stats {
 		Segments:   segments,
 		Recovery:   s.recovery,
 		Memtable:   MemtableStats{Capacity: int64(s.memtableLimit), Active: active, Frozen: frozen},
+		Degraded:   []string{},
+		Unverified: []string{},
 		Warnings:   []string{},
 	}
 	s.counterStats(&x)
@@ -238,10 +281,11 @@ func (s *Store) Stats() Stats {
 	if view, slot := s.enter(); view != nil {
 		s.pebbleStats(&x)
 		s.bitmapStats(&x, view, inPebble)
+		s.filterStats(&x, view)
 		slot.leave()
 	}
 	x.Memory.Anonymous = x.Memory.Memtables + x.Memory.Cache + x.Memory.BlockCache + x.Memory.Log
-	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Log
+	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Filters + x.Disk.Log
 	if x.URLs > 0 {
 		x.Disk.PerURL = float64(x.Disk.Total) / float64(x.URLs)
 	}
@@ -271,6 +315,9 @@ func (s *Store) counterStats(x *Stats) {
 	}
 	x.Build = BuildStats{
 		Builds: c.builds.Load(), GivenUp: c.buildsGivenUp.Load(), Time: time.Duration(c.buildNanos.Load()),
+	}
+	if path := c.building.Load(); path != nil {
+		x.Build.Building = *path
 	}
 	x.Flush = FlushStats{
 		Flushes: c.flushes.Load(), Words: c.flushWords.Load(), Bytes: c.flushBytes.Load(),
@@ -312,21 +359,59 @@ func (s *Store) pebbleStats(x *Stats) {
 }
 
 func (s *Store) bitmapStats(x *Stats, st *state, inPebble uint64) {
-	h := st.bitmap.Header()
 	c := &s.counters
-	b := BitmapStats{
-		Bits: int64(h.Params.Bits()), Probes: int(h.Probes), Capacity: int64(h.Capacity),
-		Load: float64(inPebble) / float64(h.Capacity), Fill: st.bitmap.Fill(),
-		DesignedRate: mmapfilter.BlockedRate(h.Params, h.Capacity),
-		Negatives:    c.negatives.Load(), Maybes: c.maybes.Load(), FalseMaybes: c.falseMaybes.Load(),
-		SyncedIngest: h.Ingest,
+	b := BitmapStats{Negatives: c.negatives.Load(), Maybes: c.maybes.Load(), FalseMaybes: c.falseMaybes.Load()}
+	if f := st.bitmap.Filter; f != nil {
+		h := f.Header()
+		b.Bits, b.Probes, b.Capacity = int64(h.Params.Bits()), int(h.Probes), int64(h.Capacity)
+		b.Load, b.Fill = float64(inPebble)/float64(h.Capacity), f.Fill()
+		b.DesignedRate = mmapfilter.BlockedRate(h.Params, h.Capacity)
+		b.SyncedIngest = h.Ingest
 	}
 	if asked := b.Negatives + b.FalseMaybes; asked > 0 {
 		b.MeasuredRate = float64(b.FalseMaybes) / float64(asked)
 	}
 	x.Bitmap = b
-	x.Disk.Bitmap = st.bitmap.Bytes()
-	x.Memory.FileBacked = st.bitmap.Bytes()
+	x.Disk.Bitmap = st.bitmap.bytes()
+	x.Memory.FileBacked = st.bitmap.bytes()
+}
+
+func (s *Store) filterStats(x *Stats, st *state) {
+	c := &s.counters
+	x.Filters = FilterStats{
+		Negatives: c.filterNegatives.Load(), PagesHealed: c.pagesHealed.Load(),
+		SelfChecks: c.selfChecks.Load(), BitsLost: c.bitsLost.Load(),
+	}
+	x.state("bitmap", st.bitmap, true)
+	for _, sp := range st.spans {
+		if sp.filter.Filter != nil {
+			x.Filters.Filters++
+			x.Disk.Filters += sp.filter.bytes()
+			x.Memory.FileBacked += sp.filter.bytes()
+		}
+		x.state(fmt.Sprintf("segment filter of span %d", sp.id.number), sp.filter, len(st.spans) > 1)
+	}
+}
+
+// state notes what state a filter is in, one that is needed or not.
+func (x *Stats) state(name string, f *filter, needed bool) {
+	if f.Filter != nil {
+		x.Filters.PagesUnchecked += int64(f.Unchecked())
+		if n := len(f.BadPages()); n > 0 {
+			x.Filters.PagesBad += int64(n)
+			x.Degraded = append(x.Degraded, fmt.Sprintf("%s: %d pages are damaged", name, n))
+		}
+	}
+	d := f.doubt.Load()
+	switch {
+	case !needed:
+	case d != nil && d.unverified:
+		x.Unverified = append(x.Unverified, name+": "+d.reason)
+	case d != nil:
+		x.Degraded = append(x.Degraded, name+": "+d.reason)
+	case f.Filter == nil:
+		x.Degraded = append(x.Degraded, name+": it is to be built")
+	}
 }
 
 // minRateSample is how many words that are not in Pebble the bitmap must have
@@ -341,6 +426,15 @@ func (s *Store) warn(x *Stats) {
 	}
 	if b.Negatives+b.FalseMaybes >= minRateSample && b.MeasuredRate > 2*b.DesignedRate {
 		warn("the bitmap lets %.3f %% through, and was designed for %.3f %%", 100*b.MeasuredRate, 100*b.DesignedRate)
+	}
+	for _, d := range x.Degraded {
+		warn("degraded: %s; answers are exact and take longer until it is built anew", d)
+	}
+	if x.Filters.BitsLost > 0 {
+		warn("%d lost bits of filters were found by asking Pebble all the same", x.Filters.BitsLost)
+	}
+	for _, b := range x.Recovery.BadFilters {
+		warn("%s could not be used and is built anew: %s", b.Path, b.Reason)
 	}
 	if t := x.Recovery.TornFile; t != "" {
 		warn("recovery dropped a torn tail of %d bytes of %s", x.Recovery.TornBytes, t)

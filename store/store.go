@@ -74,11 +74,15 @@ type Store struct {
 		// mu is held for a flush, and by Verify to keep flushes out.
 		mu sync.Mutex
 		// bitsUnsynced is the number of words whose bits were set since the
-		// bitmap was last synced.
+		// filters were last synced.
 		bitsUnsynced int64
 		oldestLog    atomic.Uint64 // the oldest log file on disk
 		build        *build        // the one that is under way; nil if there is none
-		retired      []retired     // bitmaps that were let go and are still mapped
+		emptied      emptied       // the memtable that was let go and is not the spare one yet
+		retired      []retired     // filters that were let go and are still mapped
+		// filters are the segment filters. They are in the state too, but for
+		// that of a span whose first words are on their way.
+		filters map[spanID]*filter
 		// noBuildBefore keeps a build that the disk has no space for from
 		// being begun again and again.
 		noBuildBefore time.Time
@@ -102,8 +106,12 @@ type counters struct {
 	flushes, flushWords            atomic.Int64
 	flushBytes, flushNanos         atomic.Int64
 	lastFlushNanos, bitmapSyncs    atomic.Int64
+	filterNegatives                atomic.Int64
+	selfChecks, bitsLost           atomic.Int64
+	pagesHealed                    atomic.Int64
 	builds, buildNanos             atomic.Int64
 	buildsGivenUp                  atomic.Int64
+	building                       atomic.Pointer[string]
 }
 
 // poison makes the first failed write final: what rests on words not known to
@@ -274,7 +282,7 @@ func (s *Store) close() error {
 		close(s.maintainer.stop)
 		<-s.maintainer.done
 		if s.Err() == nil {
-			errs = append(errs, s.closeBuild(), s.syncBitmap())
+			errs = append(errs, s.closeBuild(), s.healAll(), s.syncFilters(), s.checkLinked())
 		}
 	}
 
@@ -306,15 +314,18 @@ func (s *Store) close() error {
 	return err
 }
 
-// release unmaps memory. No view is held any more. In an Open that failed
-// there may be little of it.
+// release unmaps memory. No view is held any more. In an Open that failed, and
+// in Verify, there may be little of it.
 func (s *Store) release() error {
 	st := s.current.Load()
-	errs := []error{st.bitmap.Close()}
+	errs := []error{st.bitmap.close()}
+	for _, f := range s.maintainer.filters {
+		errs = append(errs, f.close())
+	}
 	if s.cache != nil {
 		errs = append(errs, s.cache.free())
 	}
-	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare} {
+	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare, s.maintainer.emptied.m} {
 		if m != nil {
 			errs = append(errs, m.free())
 		}

@@ -8,16 +8,16 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"dedupstore/mmapfilter"
 	"dedupstore/wal"
 )
 
 // VerifyOptions say how much Verify reads.
 type VerifyOptions struct {
 	// Deep reads everything: every word of a live segment must be in the
-	// bitmap, counts must be exact, every table must be this store's, and
-	// Pebble's own checks must pass. Without it only headers, checksums, the
-	// log's chain and the registry are read.
+	// bitmap and in its segment filter, counts must be exact, every table must
+	// be this store's, and Pebble's own checks must pass. Without it only
+	// headers, checksums, the filters' pages, the log's chain and the registry
+	// are read.
 	Deep bool
 	// Progress, if not nil, is called now and then with the share of the words
 	// that have been checked, 0 to 1.
@@ -53,6 +53,8 @@ const (
 	countWrong   = "the number of URLs is wrong"
 	readsFail    = "adds and lookups that need it return an error"
 	notTheStores = "answers from it are another store's"
+	isBuiltAnew  = "the store opens without it, answers from Pebble, keeps the file and builds a new one"
+	isSetAgain   = "no answer rests on it: it is set again from Pebble while the store is open"
 )
 
 func (r *Report) fault(path string, offset int64, consequence, format string, args ...any) {
@@ -137,13 +139,17 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 	if f.chain != nil {
 		bad = s.examineRecords(f)
 	}
-	path := s.bitmapPath(f.registry)
-	bitmap, err := mmapfilter.Open(s.opts.seams.Device, path, s.identity.id, true)
-	if err != nil {
-		r.add(path, doesNotOpen, s.wrapFilter(path, err))
-	} else {
-		f.noteBitmap(path, bitmap.Header())
-		defer func() { err = errors.Join(err, bitmap.Close()) }()
+	if err := s.examineFilters(f); err != nil {
+		r.add(s.dir, doesNotOpen, err)
+		return nil
+	}
+	if err := s.openFilters(f); err != nil {
+		r.add(s.dir, doesNotOpen, err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, s.release()) }()
+	for _, ff := range f.badFilters {
+		r.add(ff.path, isBuiltAnew, ff.bad)
 	}
 	if f.chain != nil {
 		if err := s.compare(f); err != nil {
@@ -155,14 +161,12 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 			r.URLs = s.countReplayed(r, f)
 		}
 	}
-	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, bitmap: bitmap, progress: o.Progress}
-	if bitmap != nil {
-		v.bitsUpTo = bitmap.Header().Ingest
+	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, progress: o.Progress}
+	v.bitmap, v.filters = s.current.Load().bitmap, s.maintainer.filters
+	if err := v.pages(); err != nil || !o.Deep {
+		return err
 	}
-	if o.Deep {
-		return v.deep()
-	}
-	return nil
+	return v.deep()
 }
 
 func (r *Report) noteTorn(c *wal.Chain) {
@@ -226,11 +230,9 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	if !o.Deep {
 		return r, nil
 	}
-	v := verifier{ctx: ctx, report: r, store: s, registry: rows, db: s.db, bitmap: st.bitmap, progress: o.Progress}
-	v.bitsUpTo = rows.ingest
-	if s.refuse != nil {
-		v.bitsUpTo = st.bitmap.Header().Ingest // the others are not asked
-	}
+	v := verifier{ctx: ctx, report: r, store: s, registry: rows, db: s.db, progress: o.Progress}
+	v.bitmap, v.filters = st.bitmap, s.maintainer.filters
+	v.open = s.refuse == nil // else what is above a filter's number is not asked of it
 	return r, v.deep()
 }
 
@@ -265,11 +267,83 @@ type verifier struct {
 	store    *Store
 	registry *registry
 	db       *pebble.DB
-	bitmap   *mmapfilter.Filter // nil if it does not open
-	// bitsUpTo is the ingest number up to which segments' bits must be set.
-	bitsUpTo uint64
+	bitmap   *filter
+	filters  map[spanID]*filter
+	// open says that the store is, for writing: then all bits must be set, and
+	// else those of segments up to a filter's ingest number.
+	open     bool
 	progress func(float64)
 	done     uint64
+}
+
+// pages checks the page sums of the filters that a Close has left.
+func (v *verifier) pages() error {
+	all := []*filter{v.bitmap}
+	for _, sp := range v.registry.spans(v.filters) {
+		all = append(all, sp.filter)
+	}
+	for _, f := range all {
+		if f.Filter == nil {
+			continue
+		}
+		for more := true; more; {
+			if err := v.ctx.Err(); err != nil {
+				return err
+			}
+			var err error
+			if more, err = f.CheckPages(checkPart); err != nil {
+				v.report.add(f.path, isBuiltAnew, v.store.wrapFilter(f.path, err))
+				break
+			}
+		}
+		for _, page := range f.BadPages() {
+			first, last := f.PageRange(page)
+			v.report.fault(f.path, f.PageOffset(page), isSetAgain,
+				"the checksum of the page of the words %016x to %016x is wrong", first, last)
+		}
+		switch d := f.doubt.Load(); {
+		case d == nil:
+		case d.unverified:
+			v.report.Notes = append(v.report.Notes, fmt.Sprintf("%s is unverified: %s", f.path, d.reason))
+		default:
+			v.report.fault(f.path, -1, isBuiltAnew, "%s", d.reason)
+		}
+	}
+	return nil
+}
+
+// bitCheck counts the words of a segment that a filter denies.
+type bitCheck struct {
+	filter  *filter
+	missing uint64
+	first   word
+}
+
+// count takes ascending words.
+func (b *bitCheck) count(words []word) error {
+	n, _, err := b.filter.MissingSorted(words)
+	if n == 0 || err != nil {
+		return err
+	}
+	for _, w := range words { // some of them may be on pages that do not count
+		if b.filter.maybe(w) {
+			continue
+		}
+		if b.missing++; b.missing == 1 {
+			b.first = w
+		}
+	}
+	return nil
+}
+
+// bitsOf are the filters that a segment must be in.
+func (v *verifier) bitsOf(row *segmentRow) (must []*bitCheck) {
+	for _, f := range []*filter{v.bitmap, v.filters[row.spanID()]} {
+		if f != nil && f.Filter != nil && (v.open || row.ingest <= f.header().Ingest) {
+			must = append(must, &bitCheck{filter: f})
+		}
+	}
+	return must
 }
 
 func (v *verifier) deep() error {
@@ -288,26 +362,21 @@ func (v *verifier) deep() error {
 	return v.ctx.Err()
 }
 
-// segment checks the words of one segment: in order, in the bitmap, and as
-// many as its row says.
+// segment checks the words of one segment: in order, in the bitmap and the
+// segment filter, and as many as its row says.
 func (v *verifier) segment(id segmentID) error {
 	row := v.registry.segments[id]
-	var words, missing uint64
-	var first word
+	must := v.bitsOf(&row)
+	var words uint64
 	err := scanSegment(v.db, id, func(part []word) error {
 		if err := v.ctx.Err(); err != nil {
 			return err
 		}
 		words += uint64(len(part))
-		if v.bitmap != nil && row.ingest <= v.bitsUpTo {
-			n, w, err := v.bitmap.MissingSorted(part)
-			if err != nil {
+		for _, b := range must {
+			if err := b.count(part); err != nil {
 				return err
 			}
-			if missing == 0 && n > 0 {
-				first = w
-			}
-			missing += uint64(n)
 		}
 		v.done += uint64(len(part))
 		if v.progress != nil {
@@ -322,9 +391,11 @@ func (v *verifier) segment(id segmentID) error {
 		v.report.add(pebbleDir, readsFail, err)
 		return nil
 	}
-	if missing > 0 {
-		v.report.fault(v.store.bitmapPath(v.registry), -1, asksInVain,
-			"the bits of %d words of segment %d are not all set, the first one's is %016x", missing, id, first)
+	for _, b := range must {
+		if b.missing > 0 {
+			v.report.fault(b.filter.path, -1, asksInVain,
+				"the bits of %d words of segment %d are not all set, the first one is %016x", b.missing, id, b.first)
+		}
 	}
 	if words != row.words {
 		v.report.fault(pebbleDir, -1, countWrong, "segment %d holds %d words, its row says %d", id, words, row.words)

@@ -4,26 +4,24 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
-
-	"dedupstore/mmapfilter"
 )
 
 // state is everything that a look rests on, published as a whole and never
 // changed afterwards, but for the slots of the active memtable. Its order is
-// active, frozen, bitmap, Pebble: a word moves only to the right, and is let
-// go on the left after it can be found on the right.
+// active, frozen, bitmap, segment filters, Pebble: a word moves only to the
+// right, and is let go on the left after it can be found on the right.
 type state struct {
 	// epoch is new with every publication. A look notes it; under the lock,
 	// if it is unchanged, only the active memtable has to be asked again.
 	epoch  uint64
 	active *memtable
 	frozen *memtable // nil if there is none
-	bitmap *mmapfilter.Filter
-	// segments are those with words in Pebble, newest first.
-	segments []segmentID
-	// behind are those of segments that were ingested above the bitmap's
-	// number, in a store that must not set bits: there a "no" of the bitmap
-	// means "maybe". Empty in a store that is open for writing.
+	bitmap *filter
+	// spans are those with words in Pebble, newest first.
+	spans []span
+	// behind are the segments that were ingested above the bitmap's number,
+	// in a store that must not set bits: there a "no" of the bitmap means
+	// "maybe". Empty in a store that is open for writing.
 	behind []segmentID
 	closed bool
 }

@@ -56,7 +56,7 @@ cd "$disk"
 func TestBadFullDisk(t *testing.T) {
 	if badMounted(t, `
 exits 5 dedupstore create --store big --urls 1e9
-says 'disk full.*1500004352 bytes.*make room and run it again'
+says 'disk full.*1502934040 bytes.*make room and run it again'
 exits 0 dedupstore create --store big --urls 1e5
 exits 0 dedupstore filter --store s --urls 1e5 --quiet -- /dev/null
 seq 1 1500000 > "$disk.lines"

@@ -15,9 +15,12 @@ const (
 	SyncStartedEarlier    = false // rule 11
 	NoChainCheck          = false // rule 12
 	TornIsSkipped         = false // rule 12
+	UnmapAtOnce           = false // rule 8
 	UnlinkBeforeIngestRow = false // rule 15
 	NoBitsAtOpen          = false // rule 15
 	SegmentIDReused       = false // rule 16
 	SegmentRecordLate     = false // rule 16
+	BuildMissesFlush      = false // rule 17
+	PagesUnchecked        = false // rule 21
 	WaitForRoomInside     = false
 )

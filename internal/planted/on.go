@@ -19,9 +19,12 @@ var (
 	SyncStartedEarlier    = fault == "sync-started-earlier"
 	NoChainCheck          = fault == "no-chain-check"
 	TornIsSkipped         = fault == "torn-is-skipped"
+	UnmapAtOnce           = fault == "unmap-at-once"
 	UnlinkBeforeIngestRow = fault == "unlink-before-ingest-row"
 	NoBitsAtOpen          = fault == "no-bits-at-open"
 	SegmentIDReused       = fault == "segment-id-reused"
 	SegmentRecordLate     = fault == "segment-record-late"
+	BuildMissesFlush      = fault == "build-misses-flush"
+	PagesUnchecked        = fault == "pages-unchecked"
 	WaitForRoomInside     = fault == "wait-for-room-inside"
 )

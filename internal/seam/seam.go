@@ -25,6 +25,9 @@ type Seams struct {
 	MemtableWords int
 	// BuildWords is how many words a step of a build scans. 0: as designed.
 	BuildWords int
+	// SelfCheckEvery is how many denied words pass between two self-checks. 0:
+	// as designed.
+	SelfCheckEvery int
 	// SpanWords is the size span of a segment in words. 0: as designed.
 	SpanWords int64
 }

@@ -23,9 +23,13 @@ var table = []row{
 	{"SyncStartedEarlier", "sync-started-earlier", "11: a sync covers what was written when it started", "wal", "TestGroupCommit"},
 	{"NoChainCheck", "no-chain-check", "12: a frame follows the one before", "wal", "TestChain"},
 	{"TornIsSkipped", "torn-is-skipped", "12: bad bytes below the synced position are corruption", "wal", "TestTornBelowSynced"},
+	{"StaleView", "stale-view", "5: a look across a switch is taken again", "store", "TestLookAcrossSwitch"},
+	{"UnmapAtOnce", "unmap-at-once", "8: what a view may look into stays mapped", "store", "TestGrowWhileAsked"},
 	{"UnlinkBeforeIngestRow", "unlink-before-ingest-row", "15: an ingest is on record before its log file is unlinked", "store", "TestIngestOnRecordBeforeUnlink"},
 	{"NoBitsAtOpen", "no-bits-at-open", "15: bits that may not be synced are set again at open", "store", "TestBitsAtOpen"},
 	{"SegmentIDReused", "segment-id-reused", "16: segment ids are never used again", "store", "TestSegmentIDs"},
 	{"SegmentRecordLate", "segment-record-late", "16: a segment's record stands before the first that names it", "store", "TestSegmentRecordFirst"},
+	{"BuildMissesFlush", "build-misses-flush", "17: a flush beside a build sets its bits in both", "store", "TestFlushDuringBuild"},
+	{"PagesUnchecked", "pages-unchecked", "21: a page is checked before its \"no\" counts", "store", "TestFlippedAtRest"},
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
 }

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"dedupstore/internal/planted"
+)
+
+// Healing: the maintainer checks the pages of filters that a clean Close has
+// left, sets the bits of a bad page again from Pebble, and notices a file that
+// was removed under it. What is wrong with a whole file a build replaces.
+
+// checkPart is how many pages are checked between two looks for a flush to do:
+// 4 MiB, a few ms where they are in memory.
+const checkPart = 1 << 10
+
+// filters calls fn with the bitmap and each segment filter, and the segments
+// that it is of, until fn returns false or an error. The maintainer calls it.
+func (s *Store) filters(fn func(f *filter, of []segmentID) (bool, error)) error {
+	st := s.current.Load()
+	s.mu.Lock()
+	all := s.mu.registry.ids()
+	s.mu.Unlock()
+	if more, err := fn(st.bitmap, all); err != nil || !more {
+		return err
+	}
+	for _, sp := range st.spans {
+		if more, err := fn(sp.filter, sp.segments); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// heal sets a bad page again, or checks some pages. It reports whether there
+// was anything to do.
+func (s *Store) heal() (did bool, err error) {
+	err = s.filters(func(f *filter, of []segmentID) (bool, error) {
+		if f.Filter == nil {
+			return true, nil
+		}
+		for _, page := range f.BadPages() {
+			did = true
+			if err := s.healPage(f, of, page); err != nil {
+				return false, err
+			}
+		}
+		if did || f.Unchecked() == 0 {
+			return !did, nil
+		}
+		did = true
+		return false, s.checkPages(f)
+	})
+	return did, err
+}
+
+func (s *Store) checkPages(f *filter) error {
+	if _, err := f.CheckPages(checkPart); err != nil {
+		f.doubts(doubt{reason: "the disk does not give a page"})
+		s.opts.Logger.Warn("store: check the pages of a filter", "path", f.path, "err", err)
+	}
+	s.opts.seams.At("pages-checked")
+	return nil
+}
+
+// healPage sets the bits of all words of a page again. Those that were set and
+// should not be stay: they cost a question more, until the next build.
+func (s *Store) healPage(f *filter, of []segmentID, page uint64) error {
+	first, last := f.PageRange(page)
+	for _, id := range of {
+		if err := scanRange(s.db, id, first, last, f.setSorted); err != nil {
+			return err
+		}
+	}
+	s.counters.pagesHealed.Add(1)
+	f.Healed(page)
+	s.opts.seams.At("page-set")
+	if err := f.Sync(f.header().Ingest); err != nil {
+		return fmt.Errorf("store: sync %s: %w", f.path, err)
+	}
+	s.opts.Logger.Warn("store: a damaged page of a filter was set again", "path", f.path, "page", page)
+	return nil
+}
+
+// healAll ends the healing that Close has met: what stays bad would be synced
+// as good. A page that nobody has asked for stays unchecked, and its sum.
+func (s *Store) healAll() error {
+	return s.filters(func(f *filter, of []segmentID) (bool, error) {
+		if f.Filter == nil {
+			return true, nil
+		}
+		for _, page := range f.BadPages() {
+			if err := s.healPage(f, of, page); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+}
+
+// checkLinked notices a filter whose file was removed, or replaced. What is
+// mapped goes on being right while the store is open.
+func (s *Store) checkLinked() error {
+	return s.filters(func(f *filter, _ []segmentID) (bool, error) {
+		if f.Filter == nil || f.doubt.Load() != nil {
+			return true, nil
+		}
+		linked, err := f.Linked()
+		if err == nil && !linked {
+			f.doubts(doubt{reason: "the file is gone from its directory"})
+			s.opts.Logger.Error("store: the file of a filter is gone", "path", f.path)
+		}
+		return true, err
+	})
+}
+
+// syncFilters syncs the filters whose bits were set since their last sync, and
+// puts the last ingest's number into them.
+func (s *Store) syncFilters() error {
+	s.mu.Lock()
+	r := s.mu.registry.clone()
+	s.mu.Unlock()
+	err := s.filters(func(f *filter, of []segmentID) (bool, error) {
+		if f.Filter == nil || f.header().Ingest >= r.ingestOf(of) {
+			return true, nil
+		}
+		if err := f.Sync(r.ingest); err != nil {
+			return false, fmt.Errorf("store: sync %s: %w", f.path, err)
+		}
+		s.counters.bitmapSyncs.Add(1)
+		return true, nil
+	})
+	if err != nil {
+		s.poison(err)
+		return err
+	}
+	s.maintainer.bitsUnsynced = 0
+	return nil
+}
+
+// retired is a filter that nothing is found in any more. A reader that entered
+// its view before the epoch may still look into it, and will then look again.
+type retired struct {
+	filter *filter
+	epoch  uint64
+}
+
+// retireLocked is called with the publication that lets the filter go.
+func (s *Store) retireLocked(f *filter) {
+	s.maintainer.retired = append(s.maintainer.retired, retired{f, s.current.Load().epoch})
+}
+
+// unmapRetired unmaps the filters that no view can reach any more. The
+// maintainer does not wait for views: it comes again.
+func (s *Store) unmapRetired() error {
+	var errs []error
+	s.maintainer.retired = slices.DeleteFunc(s.maintainer.retired, func(r retired) bool {
+		if !s.quiet(r.epoch) && !planted.UnmapAtOnce {
+			return false
+		}
+		errs = append(errs, r.filter.close())
+		return true
+	})
+	return errors.Join(errs...)
+}

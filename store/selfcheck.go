@@ -1,0 +1,52 @@
+package store
+
+// selfCheckEvery is how many words that the filters deny pass between two that
+// are asked of Pebble all the same. At 3 us a segment that is below 1 ns a
+// word and segment.
+const selfCheckEvery = 4096
+
+// selfCheck asks Pebble, now and then, for a word that the filters have denied.
+// If it is there, a bit was lost: under a state that still is the current one,
+// for a flush may have brought the word since. The page that denied it is then
+// healed, and the answer is right.
+func (s *Store) selfCheck(st *state, p *part, w word) (bool, error) {
+	if p.unchecked++; p.unchecked < s.selfCheckEvery() {
+		return false, nil
+	}
+	p.unchecked = 0
+	s.counters.selfChecks.Add(1)
+	for i := range st.spans {
+		sp := &st.spans[i]
+		found, err := s.get(st, p, sp.segments, w)
+		if err != nil {
+			return false, err
+		}
+		if !found {
+			continue
+		}
+		if s.current.Load() == st {
+			s.lostBit(st.bitmap, w)
+			s.lostBit(sp.filter, w)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+func (s *Store) selfCheckEvery() int {
+	if n := s.opts.seams.SelfCheckEvery; n > 0 {
+		return n
+	}
+	return selfCheckEvery
+}
+
+// lostBit has the page healed that denies a word which is there.
+func (s *Store) lostBit(f *filter, w word) {
+	if f.Filter == nil || f.Has(w) {
+		return
+	}
+	f.MarkBad(w)
+	s.counters.bitsLost.Add(1)
+	s.opts.Logger.Error("store: a word is not in its filter; the page is set again", "path", f.path)
+	s.kick()
+}
