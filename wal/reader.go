@@ -48,7 +48,8 @@ type Chain struct {
 
 	fs       vfs.FS
 	store    [16]byte
-	salvaged bool // by Salvage: there may be gaps between the frames
+	salvaged bool   // by Salvage: there may be gaps between the frames
+	needed   Needed // of Salvage
 }
 
 // A FileInfo describes a log file.
@@ -102,9 +103,9 @@ type Record struct {
 // what was in it. The others stay until afterwards, and then leave lowest
 // number first.
 func (c *Chain) Next(meta [MetaBytes]byte) Start {
-	s := Start{File: 1, FirstLSN: c.Last + 1, Chain: c.LastChecksum, Meta: meta}
+	s := Start{File: max(c.needed.File, 1), FirstLSN: c.Last + 1, Chain: c.LastChecksum, Meta: meta}
 	for _, f := range c.Files {
-		if !f.Discard && !f.Prepared {
+		if !f.Discard && !f.Prepared && f.File >= c.needed.File {
 			s.File, s.SealedEnd = f.File+1, f.End
 		}
 	}

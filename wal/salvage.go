@@ -57,7 +57,7 @@ func Salvage(fs vfs.FS, dir string, storeID [16]byte, needed Needed) (*Chain, []
 	if err != nil {
 		return nil, nil, err
 	}
-	s := salvager{Chain: &Chain{fs: fs, store: storeID, salvaged: true}, needed: needed}
+	s := salvager{Chain: &Chain{fs: fs, store: storeID, salvaged: true, needed: needed}}
 	for _, n := range nums {
 		path := fs.PathJoin(dir, fileName(n))
 		h, size, err := salvageHeader(fs, path, n, storeID)
@@ -123,7 +123,6 @@ func salvageHeader(fs vfs.FS, path string, num uint64, store [16]byte) (header, 
 type salvager struct {
 	*Chain
 	headers []fileHeader
-	needed  Needed
 	gaps    []Gap
 
 	want LSN  // of the next record; 0 if nothing tells yet
