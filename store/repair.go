@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"dedupstore/wal"
 )
@@ -143,7 +146,9 @@ func (r *repairer) repairLocked() error {
 		case pebbleDir:
 			tables = true
 		default:
-			r.report.Filters = append(r.report.Filters, f.Path)
+			if !slices.Contains(r.report.Filters, f.Path) {
+				r.report.Filters = append(r.report.Filters, f.Path)
+			}
 		}
 	}
 	if !log && !tables {
@@ -235,13 +240,31 @@ func mendIdentity(b []byte) (*identity, int) {
 // replaceIdentity keeps the bad file and publishes the mended one.
 func (r *repairer) replaceIdentity(path string, bad []byte) error {
 	fsys := r.opts.seams.FS
-	if err := publishFile(fsys, r.dir, identityName+badSuffix, bad); err != nil {
+	kept, err := badName(fsys, path)
+	if err == nil {
+		err = publishFile(fsys, r.dir, fsys.PathBase(kept), bad)
+	}
+	if err != nil {
 		return fmt.Errorf("store: keep %s: %w", path, err)
 	}
+	r.report.note("%s is kept as %s", path, kept)
 	if err := publishFile(fsys, r.dir, identityName, appendIdentity(nil, r.identity)); err != nil {
 		return fmt.Errorf("store: write %s: %w", path, err)
 	}
 	return nil
+}
+
+// badName returns a name that is free for a bad file.
+func badName(fsys vfs.FS, path string) (string, error) {
+	names, err := fsys.List(fsys.PathDir(path))
+	if err != nil {
+		return "", err
+	}
+	kept := path + badSuffix
+	for i := 1; slices.Contains(names, fsys.PathBase(kept)); i++ {
+		kept = fmt.Sprintf("%s%s.%d", path, badSuffix, i)
+	}
+	return kept, nil
 }
 
 // olderManifest reports whether a table holds a registry that is newer than the
@@ -295,12 +318,17 @@ func (r *repairer) finish() error {
 // missing or cannot be believed has been built anew. What Verify has found bits
 // to be missing in is put aside first, for Open believes it.
 func (r *repairer) healFilters() error {
+	done := map[string]bool{}
 	for _, f := range r.report.Faults {
-		if f.Consequence != asksInVain || r.report.Tables != nil {
-			continue
+		if f.Consequence != asksInVain || r.report.Tables != nil || done[f.Path] {
+			continue // there may be a fault for each segment
 		}
-		kept := f.Path + badSuffix
-		if err := r.opts.seams.Device.Rename(f.Path, kept); err != nil {
+		done[f.Path] = true
+		kept, err := badName(r.opts.seams.FS, f.Path)
+		if err == nil {
+			err = r.opts.seams.Device.Rename(f.Path, kept)
+		}
+		if err != nil {
 			return fmt.Errorf("store: put a bad filter aside: %w", err)
 		}
 		r.report.note("%s is kept as %s", f.Path, kept)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
@@ -57,6 +58,7 @@ type tableFile struct {
 	name     string
 	size     int64
 	missing  bool
+	named    bool  // by the MANIFEST
 	low      place // at most its first key, and at least its last
 	high     place
 	dataEnd  int64 // where its data blocks end; 0 if nothing tells
@@ -179,7 +181,7 @@ func (t *tableReader) tail() error {
 func (s *Store) listTables() (tables []*tableFile, asked bool, err error) {
 	fsys := s.opts.seams.FS
 	names, err := fsys.List(fsys.PathJoin(s.dir, pebbleDir))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, false, fmt.Errorf("store: list the tables: %w", err)
 	}
 	named, err := s.namedTables(names)
@@ -190,7 +192,7 @@ func (s *Store) listTables() (tables []*tableFile, asked bool, err error) {
 		}
 		t := &tableFile{name: name, low: firstPlace, high: lastPlace}
 		if n, ok := named[name]; ok {
-			t.low, t.high = n.low, n.high
+			t.low, t.high, t.named = n.low, n.high, true
 		}
 		delete(named, name)
 		info, err := fsys.Stat(s.tablePath(name))

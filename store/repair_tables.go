@@ -310,7 +310,7 @@ func (r *repairer) merge(s *Store, p *tablesPlan, fn func(place, bool) error, re
 		p.gaps = append(p.gaps, t.gaps...)
 	}
 	for _, f := range p.tables {
-		if f.missing {
+		if f.missing || f.named && s.foreign(f) { // that one stands where ours was
 			p.gaps = append(p.gaps, tableGap{
 				table: f.name, bytes: f.size, from: f.low, to: f.high,
 				words: max(1, f.size*480/tableBlockBytes),

@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -12,6 +13,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"dedupstore/mmapfilter"
+	"dedupstore/wal"
 )
 
 // Stores are damaged, and repaired. What must hold whatever the damage: a dry
@@ -28,7 +34,7 @@ const (
 //
 // An idle log puts a mark behind its last record that says that it is synced;
 // without it damage passes for a torn tail.
-func repairBase(t *testing.T, idle bool) string {
+func repairBase(t testing.TB, idle bool) string {
 	t.Helper()
 	w := onDisk(t)
 	w.o.SyncInterval = time.Millisecond
@@ -94,7 +100,7 @@ func sameTree(t *testing.T, what string, before, after map[string]string) {
 }
 
 // glob returns the files of a store that fit a pattern, sorted.
-func repairGlob(t *testing.T, dir, pattern string) []string {
+func repairGlob(t testing.TB, dir, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, pattern))
 	must(t, err)
@@ -106,7 +112,7 @@ func repairGlob(t *testing.T, dir, pattern string) []string {
 }
 
 // largest returns the largest of files.
-func largest(t *testing.T, paths []string) string {
+func largest(t testing.TB, paths []string) string {
 	t.Helper()
 	best, size := "", int64(-1)
 	for _, p := range paths {
@@ -282,6 +288,96 @@ func TestRepairTorn(t *testing.T) {
 	flipAt(t, largest(t, repairGlob(t, dir, "log/*.log")), 3000)
 	if r := repairCheck(t, dir, "log"); r.URLs != repairKeys-10 {
 		t.Errorf("%d URLs, want %d", r.URLs, repairKeys-10)
+	}
+}
+
+// TestRepairBits: bits that a deep Verify misses in a filter are there again,
+// and the bad file is kept.
+func TestRepairBits(t *testing.T) {
+	dir := repairBase(t, true)
+	w := onDisk(t)
+	must(t, mustOpen(t, dir, w.options()).Close())
+	path := repairGlob(t, dir, "bitmap-*")[0]
+	f, err := mmapfilter.Open(mmapfilter.Files, path, readStoreID(t, dir), false)
+	must(t, err)
+	// Another one in its place that is sound, and of another content.
+	h := f.Header()
+	must(t, f.Close())
+	must(t, os.Remove(path))
+	empty, err := mmapfilter.Create(mmapfilter.Files, path, mmapfilter.Header{
+		StoreID: h.StoreID, Generation: h.Generation, Params: h.Params,
+	})
+	must(t, err)
+	must(t, empty.Sync(h.Ingest))
+	must(t, empty.Close())
+	repairCheck(t, dir, "filters")
+	if len(repairGlob(t, dir, "bitmap-*.bad")) != 1 {
+		t.Error("the bad file is gone")
+	}
+}
+
+func readStoreID(t *testing.T, dir string) [16]byte {
+	t.Helper()
+	id, err := readIdentity(vfs.Default, filepath.Join(dir, identityName))
+	must(t, err)
+	return id.id
+}
+
+// TestRepairSegmentRecords: a segment whose record is lost is made, and one
+// whose end is lost is closed.
+func TestRepairSegmentRecords(t *testing.T) {
+	r := newRegistry(1)
+	r.nextSegment = 2
+	r.segments[1] = segmentRow{incarnation: 1, spanKind: spanSize, span: 1, state: segmentOpen, words: 5}
+	m := &memtable{file: 4}
+	adds := func(id segmentID) wal.Record {
+		return wal.Record{Kind: recordAdds, Payload: appendWord(beginAdds(nil, id), 7)}
+	}
+	for _, step := range []struct {
+		rec  wal.Record
+		note string
+	}{
+		{adds(2), "the record that closed segment 1 is lost: closed; the record that made segment 2 is lost: made with what all have"},
+		{adds(2), ""},
+		{adds(1), "left out, with 1 words: it adds to segment 1, and its file to 2"},
+		{wal.Record{Kind: recordClosed, Payload: appendClosed(nil, 2)}, ""},
+		{wal.Record{Kind: recordAdds, Payload: []byte{1}}, "left out: adds record has 1 bytes, want 16 or more in eights"},
+	} {
+		note, err := r.replaySalvaged(m, step.rec)
+		if note != step.note || err != nil {
+			t.Errorf("got %q and %v, want %q", note, err, step.note)
+		}
+	}
+	if _, err := r.replaySalvaged(m, wal.Record{Kind: 99}); !errors.Is(err, ErrVersion) {
+		t.Errorf("a kind that is not known: %v", err)
+	}
+	if r.segments[1].state != segmentClosed || r.segments[2].state != segmentClosed || r.nextSegment != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestRepairRefuses: nothing can be had back without the keys.
+func TestRepairRefuses(t *testing.T) {
+	dir := repairBase(t, true)
+	flipAt(t, filepath.Join(dir, identityName), 20, 60)
+	before := repairTree(t, dir)
+	r, err := repairDir(t.Context(), dir, RepairOptions{Apply: true}, onDisk(t).options())
+	must(t, err)
+	sameTree(t, "repair", before, repairTree(t, dir))
+	if r.Refused == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestRepairForeignTable: another store's table is passed over, and said.
+func TestRepairForeignTable(t *testing.T) {
+	dir, other := repairBase(t, true), repairBase(t, true)
+	b, err := os.ReadFile(largest(t, repairGlob(t, other, "pebble/*.sst")))
+	must(t, err)
+	must(t, os.WriteFile(largest(t, repairGlob(t, dir, "pebble/*.sst")), b, 0o600))
+	r := repairCheck(t, dir, "tables")
+	if len(r.Tables.Foreign) != 1 || r.Tables.Lost != 1500 {
+		t.Errorf("%+v", r.Tables)
 	}
 }
 

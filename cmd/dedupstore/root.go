@@ -21,6 +21,7 @@ const rootUsage = `dedupstore remembers which URLs it has seen, exactly and dura
     dedupstore create              make an empty store
     dedupstore stats               print the figures of a store
     dedupstore verify              look for damage in a store
+    dedupstore repair              say what can be had back of it, and do it
     dedupstore version             print the version
     dedupstore completion SHELL    print a completion script
     dedupstore help [COMMAND]      print this, or what a command does
@@ -77,7 +78,7 @@ func newRoot(p *program) *cobra.Command {
 	flags.BoolVar(&p.quiet, "quiet", false, "")
 	root.AddCommand(
 		newFilter(p), newImport(p), newAdd(p), newCheck(p),
-		newCreate(p), newStats(p), newVerify(p), newVersion(p),
+		newCreate(p), newStats(p), newVerify(p), newRepair(p), newVersion(p),
 	)
 	return root
 }
