@@ -111,6 +111,8 @@ type repairer struct {
 	identity *identity
 	report   *RepairReport
 	record   *repairRecord
+	// badIdentity is what STORE holds if it is to be put right, else nil.
+	badIdentity []byte
 }
 
 // store returns the means to look into the directory; it is not open.
@@ -162,11 +164,16 @@ func (r *repairer) repairLocked() error {
 			return err
 		}
 	}
-	switch {
-	case tables:
+	if tables {
 		r.report.Filters = []string{}
 		return r.repairTables()
-	case log:
+	}
+	if r.o.Apply && r.badIdentity != nil {
+		if err := r.replaceIdentity(); err != nil {
+			return err
+		}
+	}
+	if log {
 		return r.repairLog()
 	}
 	return nil
@@ -204,10 +211,8 @@ func (r *repairer) repairIdentity() (bool, error) {
 		var at int
 		if r.identity, at = mendIdentity(b); r.identity != nil {
 			r.report.Identity = fmt.Sprintf("one byte of %s is wrong, at offset %d: the checksum proves what it was", path, at)
-			if !r.o.Apply {
-				return true, nil
-			}
-			return true, r.replaceIdentity(path, b)
+			r.badIdentity = b
+			return true, nil
 		}
 	}
 	if errors.Is(err, ErrVersion) {
@@ -238,11 +243,12 @@ func mendIdentity(b []byte) (*identity, int) {
 }
 
 // replaceIdentity keeps the bad file and publishes the mended one.
-func (r *repairer) replaceIdentity(path string, bad []byte) error {
+func (r *repairer) replaceIdentity() error {
 	fsys := r.opts.seams.FS
+	path := fsys.PathJoin(r.dir, identityName)
 	kept, err := badName(fsys, path)
 	if err == nil {
-		err = publishFile(fsys, r.dir, fsys.PathBase(kept), bad)
+		err = publishFile(fsys, r.dir, fsys.PathBase(kept), r.badIdentity)
 	}
 	if err != nil {
 		return fmt.Errorf("store: keep %s: %w", path, err)

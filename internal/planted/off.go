@@ -22,5 +22,7 @@ const (
 	SegmentRecordLate     = false // rule 16
 	BuildMissesFlush      = false // rule 17
 	PagesUnchecked        = false // rule 21
+	RepairUnrecorded      = false // repair
+	TableTailForgotten    = false // repair
 	WaitForRoomInside     = false
 )
