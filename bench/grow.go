@@ -64,9 +64,8 @@ func growCommand(args []string) error {
 }
 
 func (g *grower) run() error {
-	fmt.Printf("%12s %10s %12s %12s %12s\n", "URLs", "M/s here", "bytes a URL", "peak so far", "builds")
+	fmt.Printf("%12s %10s %12s %12s %12s\n", "URLs", "M/s here", "bytes a URL", "peak so far", "bitmap for")
 	var peak float64
-	builds := int64(0)
 	for lo := 0; lo < g.n; lo += g.step {
 		s, err := store.Open(g.dir, nil)
 		if err != nil {
@@ -85,7 +84,7 @@ func (g *grower) run() error {
 		if err != nil {
 			return err
 		}
-		builds += s.Stats().Build.Builds
+		capacity := s.Stats().Bitmap.Capacity
 		if err := s.Close(); err != nil {
 			return err
 		}
@@ -94,7 +93,7 @@ func (g *grower) run() error {
 			return err
 		}
 		fmt.Printf("%12d %10.2f %12.2f %12.2f %12d\n", hi, float64(hi-lo)/net.Seconds()/1e6,
-			float64(bytes)/float64(hi), peak, builds)
+			float64(bytes)/float64(hi), peak, capacity)
 	}
 	g.printLatencies()
 	g.printRates()
@@ -276,7 +275,7 @@ func (g *grower) check() error {
 		}
 	}
 	st := s.Stats()
-	fmt.Printf("%d URLs; of %d sampled ones, and as many never added, %d were answered wrong\n", st.URLs, g.sample, wrong)
+	fmt.Printf("the bitmap is for %d URLs\n%d URLs; of %d sampled ones, and as many never added, %d were answered wrong\n", st.Bitmap.Capacity, st.URLs, g.sample, wrong)
 	if err := s.Close(); err != nil {
 		return err
 	}

@@ -237,6 +237,12 @@ func (m *mapping) Close() error {
 	if m.bytes == nil {
 		return nil
 	}
+	// To unmap is to hold up whoever else has a page fault, for as long as the
+	// pages take that are mapped: so those go first, some at a time.
+	const step = 8 << 20 // 8 MiB
+	for rest := m.bytes; len(rest) > 0; rest = rest[min(step, len(rest)):] {
+		_ = unix.Madvise(rest[:min(step, len(rest))], unix.MADV_DONTNEED) // a hint
+	}
 	err := unix.Munmap(m.bytes)
 	if err != nil {
 		err = &os.PathError{Op: "munmap", Path: m.f.Name(), Err: err}

@@ -34,9 +34,14 @@
 // the last Sync may be there or not, each page by itself.
 //
 // A page whose bits changed on the disk is noticed by its checksum, in a file
-// that was left in order (see TrustSums).
+// that was left in order (see TrustSums): when it is first asked (Sure), by the
+// maintainer (CheckPages), and before it is changed. A bad page stays bad, over
+// Sync and Open, until it is Healed.
 //
 // # What is not
+//
+// A page that was checked is checked again only before it is changed, and damage
+// between a change and its Sync goes into the sum.
 //
 // Words that are not uniform are not spread: they fill the blocks that they fall
 // into.
@@ -487,7 +492,8 @@ func (f *Filter) Sync(ingest uint64) error {
 		return fmt.Errorf("mmapfilter: sync %s: ingest number goes back from %d to %d", f.path, last, ingest)
 	}
 	s := slot{Header: f.fixed, sequence: f.sequence + 1}
-	s.Ingest, s.Ones, s.Unverified = ingest, f.ones.Load(), f.unverified
+	// A bit that was lost and set again counts twice.
+	s.Ingest, s.Ones, s.Unverified = ingest, min(f.ones.Load(), f.fixed.Bits()), f.unverified
 	if !s.Unverified {
 		if err := f.guard(func() { f.updateSums(); s.sums = f.sumOfSums() }); err != nil {
 			return f.fail(err)

@@ -86,7 +86,8 @@ type Header struct {
 	Params
 	// Ones is the number of bits set, as counted by SetSorted and CountBits.
 	// After a crash it may lack bits that reached the disk after the last
-	// Sync. It is never more than are set.
+	// Sync. It is never more than are set, unless pages were healed: a bit
+	// that was lost and set again counts twice.
 	Ones uint64
 	// Unverified says that the page sums do not count, see MarkUnverified.
 	Unverified bool

@@ -98,6 +98,9 @@ func (f *Filter) MarkUnverified() { f.unverified = true }
 // Sure reports whether a "no" for the word counts: it does not if the page that
 // it comes from is bad. An unchecked page is checked first. Any goroutine may
 // call it; a page that cannot be read is a fault, see Filter.Fault.
+//
+// It is called before Has: a page may be bad when Has reads it, and healed by the
+// time that Sure does.
 func (f *Filter) Sure(word uint64) bool {
 	if f.pages.doubtful.Load() == 0 {
 		return true
@@ -113,6 +116,8 @@ func (f *Filter) check(page uint64) {
 	if !bitOf(p.unchecked, page) {
 		return
 	}
+	// The disk is waited for here, and not by everybody behind the lock.
+	_ = atomic.LoadUint64(&f.body[page*pageWords])
 	p.mu.Lock()
 	defer p.mu.Unlock() // also if the page cannot be read
 	if !bitOf(p.unchecked, page) {
@@ -136,21 +141,24 @@ func (f *Filter) setBad(page uint64) {
 }
 
 // CheckPages has the maintainer check up to n pages that are unchecked, in the
-// order of the file, and reports whether there are more.
+// order of the file, and reports whether there are more. A page that cannot be
+// read is a *FaultError and stays unchecked; the next call goes on behind it.
 func (f *Filter) CheckPages(n int) (more bool, err error) {
 	if f.body == nil {
 		return false, ErrClosed
 	}
 	p := &f.pages
 	err = f.guard(func() {
-		for ; len(p.unchecked) > 0 && p.next < f.pageCount() && n > 0; p.next++ {
-			if bitOf(p.unchecked, p.next) {
-				f.check(p.next)
+		for len(p.unchecked) > 0 && p.next < f.pageCount() && n > 0 {
+			page := p.next
+			p.next++
+			if bitOf(p.unchecked, page) {
+				f.check(page)
 				n--
 			}
 		}
 	})
-	return err == nil && f.Unchecked() > 0, err
+	return f.Unchecked() > 0 && p.next < f.pageCount(), err
 }
 
 // Unchecked returns how many pages are unchecked.
@@ -180,6 +188,11 @@ func (f *Filter) BadPages() (bad []uint64) {
 func (f *Filter) MarkBad(word uint64) {
 	page := f.pageOf(word)
 	f.check(page)
+	f.markBad(page)
+}
+
+// markBad has a page bad that is not unchecked.
+func (f *Filter) markBad(page uint64) {
 	p := &f.pages
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,22 +246,38 @@ func (f *Filter) Linked() (bool, error) {
 	return f.m.Linked(f.path)
 }
 
-// changePage is called before a bit of a page is set.
+// changePage is called before a bit of a page is set. A page that was not
+// changed since the last Sync is checked, once more if it was before: what has
+// become of it meanwhile would be in its next sum.
 func (f *Filter) changePage(page uint64) {
-	f.check(page)
-	f.pages.changed.Set(uint(page))
-	f.pages.last = page
+	p := &f.pages
+	p.last = page
+	if p.changed.Test(uint(page)) {
+		return
+	}
+	switch {
+	case bitOf(p.unchecked, page):
+		f.check(page)
+	case !f.unverified && f.sumOf(page) != f.sums[page]:
+		f.markBad(page)
+	}
+	p.changed.Set(uint(page))
 }
 
 // updateSums makes the sums of the pages that were changed since the last Sync.
-// A bad one keeps what it has: it is not what its sum was made of, and the next
-// to open the file must see that.
+// That of a bad one is made wrong: the next to open the file must see that bits
+// are missing, also if they were before its sum was made.
 func (f *Filter) updateSums() {
 	p := &f.pages
+	for _, page := range f.BadPages() {
+		p.changed.Set(uint(page))
+	}
 	for page := range p.changed.EachSet() {
-		if !bitOf(p.bad, uint64(page)) {
-			atomic.StoreUint64(&f.sums[page], f.sumOf(uint64(page)))
+		sum := f.sumOf(uint64(page))
+		if bitOf(p.bad, uint64(page)) {
+			sum = ^sum
 		}
+		atomic.StoreUint64(&f.sums[page], sum)
 	}
 }
 

@@ -308,3 +308,112 @@ func TestLinked(t *testing.T) {
 		}
 	}
 }
+
+// lose clears a bit of a word, as damage does.
+func lose(f *Filter, word uint64) {
+	h := probesOf(word, f.seed, f.probes)
+	f.body[f.Header().Block(word)*blockWords+h>>6%blockWords] &^= 1 << (h % 64)
+}
+
+// TestBadStaysBad closes a filter with bad pages: one that its sum tells, one
+// whose bit was lost before its sum was made, and both after further changes.
+func TestBadStaysBad(t *testing.T) {
+	for _, change := range []bool{false, true} {
+		path, words := leftInOrder(t)
+		f := trusted(t, path)
+		first, last := words[0], words[len(words)-1]
+		lose(f, first)
+		f.MarkBad(last)
+		checkAll(t, f)
+		want := []uint64{f.pageOf(first), f.pageOf(last)}
+		for ingest := range uint64(2) {
+			if change {
+				if err := f.SetSorted([]uint64{words[1], last - ingest}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.Sync(ingest + 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := trusted(t, path)
+		checkAll(t, again)
+		if bad := again.BadPages(); !slices.Equal(bad, want) {
+			t.Errorf("changed %t: pages %v are bad, want %v", change, bad, want)
+		}
+		for _, page := range want {
+			again.Healed(page)
+		}
+		if err := again.Sync(4); err != nil {
+			t.Fatal(err)
+		}
+		again = trusted(t, path)
+		checkAll(t, again)
+		if bad := again.BadPages(); bad != nil {
+			t.Errorf("changed %t: pages %v are bad after they were healed", change, bad)
+		}
+	}
+}
+
+// TestDamageMeanwhile damages a page that was checked, and one that was set and
+// synced by this process. The next change finds it, and no sum is made of it.
+func TestDamageMeanwhile(t *testing.T) {
+	path, words := leftInOrder(t)
+	f := trusted(t, path)
+	checkAll(t, f)
+	change := func(w uint64) {
+		t.Helper()
+		if err := errors.Join(f.SetSorted([]uint64{w + 1}), f.Sync(2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, last := words[0], words[len(words)-1]
+	lose(f, first)
+	change(first)
+	change(last)
+	lose(f, last)
+	change(last)
+	want := []uint64{f.pageOf(first), f.pageOf(last)}
+	if bad := f.BadPages(); !slices.Equal(bad, want) {
+		t.Errorf("pages %v are bad, want %v", bad, want)
+	}
+	again := trusted(t, path)
+	checkAll(t, again)
+	if bad := again.BadPages(); !slices.Equal(bad, want) {
+		t.Errorf("pages %v are bad after a Sync, want %v", bad, want)
+	}
+}
+
+// TestUnverifiedChanges: the sums of an unverified filter are not made, and
+// must not be compared with what is set.
+func TestUnverifiedChanges(t *testing.T) {
+	path, words := leftInOrder(t)
+	f, err := Open(Files, path, testStore, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.MarkUnverified()
+	for ingest := range uint64(3) {
+		if err := errors.Join(f.SetSorted([]uint64{words[0] + ingest}), f.Sync(ingest+2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if bad := f.BadPages(); bad != nil {
+		t.Errorf("pages %v are bad", bad)
+	}
+}
+
+// TestOnesBounded: bits that were lost and set again count twice, and the header
+// must not say more than there are.
+func TestOnesBounded(t *testing.T) {
+	path, _ := leftInOrder(t)
+	f := trusted(t, path)
+	f.ones.Store(f.fixed.Bits() + 1)
+	if err := f.Sync(2); err != nil {
+		t.Fatal(err)
+	}
+	if h, torn, err := ReadHeader(Files, path); err != nil || torn || h.Ones != h.Bits() {
+		t.Errorf("header %+v, torn %t, error %v", h, torn, err)
+	}
+}

@@ -104,6 +104,9 @@ func (s *Store) HasBatch(ctx context.Context, keys []string, answers []Answer) e
 }
 
 func (s *Store) batch(ctx context.Context, keys []string, answers []Answer, add bool) error {
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.batch(ctx, keys, answers, add) })
+	}
 	if len(keys) != len(answers) {
 		return fmt.Errorf("store: %d keys and %d answers", len(keys), len(answers))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"dedupstore/internal/planted"
 	"dedupstore/mmapfilter"
+	"dedupstore/wal"
 )
 
 // A build is the one way a bitmap, or a segment filter, changes other than by
@@ -31,9 +32,14 @@ type build struct {
 	// once.
 	segments []segmentID
 	from     word
-	width    word          // of word space in a step
-	owed     time.Duration // time that it gets before the next flush
-	start    time.Time
+	width    word // of word space in a step
+	// next is when the next step is due. While there are adds a build takes
+	// half of the maintainer's time, whether flushes wait or not: less, and a
+	// store whose flushes never end would not grow; more, and adds would be
+	// held up. added is the log's end as of the last step.
+	next  time.Time
+	added wal.LSN
+	start time.Time
 }
 
 // buildTarget says what a build makes.
@@ -136,22 +142,31 @@ func widthOf(part, all uint64) word {
 // step switches.
 func (s *Store) stepBuild(b *build) error {
 	begun := time.Now()
-	defer func() { b.owed -= time.Since(begun) }()
 	last := b.from + b.width
 	if last < b.from {
 		last = ^word(0)
 	}
 	for _, id := range b.segments {
-		if err := scanRange(s.db, id, b.from, last, b.filter.setSorted); err != nil {
+		if err := s.scanTables(id, b.from, last, b.filter.setSorted); err != nil {
 			return err
 		}
 	}
 	b.filter.StartSync(b.from, last)
 	s.opts.seams.At("build-step")
-	if b.from = last + 1; b.from != 0 {
-		return nil
+	if b.from = last + 1; b.from == 0 {
+		return s.endBuild(b)
 	}
-	return s.endBuild(b)
+	b.next = time.Now()
+	if end := s.log.Last(); end != b.added {
+		b.added, b.next = end, b.next.Add(time.Since(begun))
+	}
+	return nil
+}
+
+// buildDue reports whether the build under way is to have a step.
+func (s *Store) buildDue() bool {
+	b := s.maintainer.build
+	return b != nil && !time.Now().Before(b.next)
 }
 
 // endBuild switches to the new file and lets the old one go.
@@ -249,18 +264,6 @@ func (s *Store) removeFilter(f *filter) error {
 		return fmt.Errorf("store: remove the filter before this one: %w", err)
 	}
 	return nil
-}
-
-// buildShare is how much of a flush's time a build gets after it, although the
-// next flush waits: else a store whose flushes never end would not grow. Adds
-// that keep the maintainer busy go on at four fifths of their rate meanwhile.
-const buildShare = 0.25
-
-// owesBuild reports whether the build under way is to have a step before the
-// next flush.
-func (s *Store) owesBuild() bool {
-	b := s.maintainer.build
-	return b != nil && b.owed > 0
 }
 
 // overfull is the load at which Close waits for a build of the bitmap instead

@@ -206,18 +206,18 @@ var errNotSet = errors.New("a table holds what this version does not write")
 
 // A tableRow is a key of a table, and a value if it is a row of the registry's.
 type tableRow struct {
-	place
+	keyPlace
 	key, value []byte // of a row of the registry, nil for a word
 }
 
-// A place is a word of a segment, in the order of Pebble's keys. Those of
+// A keyPlace is a word of a segment, in the order of Pebble's keys. Those of
 // segment 0 are rows of the registry.
-type place struct {
+type keyPlace struct {
 	segment segmentID
 	word    word
 }
 
-func (p place) compare(q place) int {
+func (p keyPlace) compare(q keyPlace) int {
 	if p.segment != q.segment {
 		return cmp.Compare(p.segment, q.segment)
 	}
@@ -237,15 +237,15 @@ func (c *carver) rows(dst []tableRow) (_ []tableRow, err error) {
 		}
 		key := kv.K.UserKey
 		if id, w, ok := decodeWordKey(key); ok && id != 0 {
-			dst = append(dst, tableRow{place: place{id, w}})
+			dst = append(dst, tableRow{keyPlace: keyPlace{id, w}})
 			continue
 		}
 		if len(key) != rowKeyBytes {
 			return dst, fmt.Errorf("%w: key %x", errNotSet, key)
 		}
 		dst = append(dst, tableRow{
-			place: place{0, uint64(key[4])<<32 | uint64(binary.BigEndian.Uint32(key[5:]))},
-			key:   bytes.Clone(key), value: bytes.Clone(kv.InPlaceValue()),
+			keyPlace: keyPlace{0, uint64(key[4])<<32 | uint64(binary.BigEndian.Uint32(key[5:]))},
+			key:      bytes.Clone(key), value: bytes.Clone(kv.InPlaceValue()),
 		})
 	}
 	return dst, nil

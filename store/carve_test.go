@@ -8,7 +8,7 @@ import (
 )
 
 // carveTable returns a store's largest table, and the places in it.
-func carveTable(t testing.TB, dir string) (*Store, *tableFile, []place) {
+func carveTable(t testing.TB, dir string) (*Store, *storedTable, []keyPlace) {
 	t.Helper()
 	w := &world{t: t, dir: dir, o: smallOptions()}
 	s := &Store{dir: dir, opts: *w.options()}
@@ -21,7 +21,7 @@ func carveTable(t testing.TB, dir string) (*Store, *tableFile, []place) {
 		must(t, err)
 		return int(y.Size() - x.Size())
 	})
-	f := &tableFile{name: filepath.Base(paths[0]), low: firstPlace, high: lastPlace}
+	f := &storedTable{name: filepath.Base(paths[0]), low: firstPlace, high: lastPlace}
 	st, err := os.Stat(paths[0])
 	must(t, err)
 	f.size = st.Size()
@@ -34,7 +34,7 @@ func carveTable(t testing.TB, dir string) (*Store, *tableFile, []place) {
 	return s, f, places
 }
 
-func carveAll(t testing.TB, s *Store, f *tableFile) (places []place, gaps []tableGap) {
+func carveAll(t testing.TB, s *Store, f *storedTable) (places []keyPlace, gaps []tableGap) {
 	t.Helper()
 	r, err := s.readTable(f)
 	must(t, err)
@@ -64,7 +64,7 @@ func TestCarveDamage(t *testing.T) {
 			g := *f
 			g.size, g.dataEnd = int64(len(b)), dataEnd
 			got, gaps := carveAll(t, s, &g)
-			have := make(map[place]bool, len(got))
+			have := make(map[keyPlace]bool, len(got))
 			for _, p := range got {
 				have[p] = true
 			}
@@ -116,7 +116,7 @@ func BenchmarkCarve(b *testing.B) {
 	words := 0
 	for b.Loop() {
 		for _, p := range paths {
-			got, _ := carveAll(b, s, &tableFile{name: filepath.Base(p), low: firstPlace, high: lastPlace})
+			got, _ := carveAll(b, s, &storedTable{name: filepath.Base(p), low: firstPlace, high: lastPlace})
 			words += len(got)
 		}
 	}

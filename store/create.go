@@ -153,10 +153,6 @@ func createWith(o *Options, dir string, id *identity, r *registry, words func(*S
 	if err := createBitmap(o, dir, id, r); err != nil {
 		return err
 	}
-	// Pebble does not come back from a MANIFEST that it cannot write.
-	if err := checkSpace(fsys, dir, spareBytes); err != nil {
-		return err
-	}
 	if err := createPebble(o, dir, id, r, words); err != nil {
 		return err
 	}
@@ -194,6 +190,10 @@ func createBitmap(o *Options, dir string, id *identity, r *registry) error {
 
 // createPebble makes a Pebble whose only content is the registry, and words.
 func createPebble(o *Options, dir string, id *identity, r *registry, words func(*Store) ([]string, error)) error {
+	// Pebble does not come back from a MANIFEST that it cannot write.
+	if err := newSpace(o, dir).check(minStep); err != nil {
+		return err
+	}
 	s := &Store{dir: dir, opts: *o, poisoned: make(chan struct{})}
 	s.events = newPebbleEvents(s.poison, o.Logger)
 	s.pebble = pebbleOptions(o.seams.FS, minCacheBytes, id.id, s.events, false)

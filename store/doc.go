@@ -35,6 +35,11 @@
 // that needed it. A full disk causes none: the bitmap's blocks are allocated
 // when it is made.
 //
+// It does not fill the disk: what would leave less than [Options.MinFreeBytes]
+// is refused with ErrDiskFull, which is no poison. Lookups go on, and so does
+// the store, by itself, when there is space again; also one that was opened on
+// a full disk.
+//
 // # Concurrency
 //
 // All methods of a Store may be called by any number of goroutines at once. A

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names in a store's directory: STORE (the identity), LOCK, log/, pebble/,
-// tmp/, the bitmap and the segment filters, whose names hold their generation.
+// The names in a store's directory: STORE (the identity), LOCK, STATUS, log/,
+// pebble/, tmp/, reserve, the bitmap and the segment filters, whose names hold
+// their generation.
 
 const logDir = "log"
 
@@ -30,7 +31,8 @@ func isBitmapName(name string) bool {
 // ours reports whether a store's creation could have left the name.
 func ours(name string) bool {
 	switch name {
-	case lockName, logDir, pebbleDir, tmpDir, creatingName, creatingName + newSuffix, identityName + newSuffix:
+	case lockName, logDir, pebbleDir, tmpDir, creatingName, creatingName + newSuffix, identityName + newSuffix,
+		statusName, statusName + newSuffix:
 		return true
 	}
 	return strings.HasPrefix(name, bitmapPrefix)
@@ -43,6 +45,15 @@ const newSuffix = ".new"
 // is whole: write, sync, rename, sync the directory. After a crash there is
 // the old file or the new one, and perhaps an unpublished one beside it.
 func publishFile(fsys vfs.FS, dir, name string, content []byte) error {
+	if err := replaceFile(fsys, dir, name, content, true); err != nil {
+		return err
+	}
+	return syncDir(fsys, dir)
+}
+
+// replaceFile does the same up to the rename. Who reads the file finds the old
+// one or the new one; without a sync, that does not hold for a power loss.
+func replaceFile(fsys vfs.FS, dir, name string, content []byte, synced bool) error {
 	path := fsys.PathJoin(dir, name)
 	f, err := fsys.Create(path+newSuffix, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -54,16 +65,13 @@ func publishFile(fsys vfs.FS, dir, name string, content []byte) error {
 	if err == nil {
 		_, err = f.Write(slices.Clone(content))
 	}
-	if err == nil {
+	if err == nil && synced {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := fsys.Rename(path+newSuffix, path); err != nil {
-		return err
-	}
-	return syncDir(fsys, dir)
+	return fsys.Rename(path+newSuffix, path)
 }
 
 // syncDir makes creations, renames and unlinks in a directory durable.

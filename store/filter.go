@@ -25,9 +25,10 @@ type doubt struct {
 }
 
 // maybe reports that a word may be in the filter. Where it does not, the page
-// that says so was checked.
+// that says so was checked, and before it was asked: between a Has that misses a
+// lost bit and a Sure behind it the maintainer may heal the page.
 func (f *filter) maybe(w word) bool {
-	return f.Filter == nil || f.Has(w) || !planted.PagesUnchecked && !f.Sure(w)
+	return f.Filter == nil || !planted.PagesUnchecked && !f.Sure(w) || f.Has(w)
 }
 
 // touch loads the line of a word, see mmapfilter.Filter.Touch.

@@ -27,10 +27,6 @@ const (
 	// sortedPart is how many words go through the table writer and the bitmap
 	// at a time: 512 KiB, so that the second finds them in the cache.
 	sortedPart = 64 << 10
-	// spareBytes is what must be free on the disk besides the tables before a
-	// flush begins, for the MANIFEST and the rows: Pebble cannot go on after
-	// a failed write of its MANIFEST.
-	spareBytes = 2 << 20
 	l0Wait     = 2 * time.Millisecond
 	l0Idle     = 100 // waits in which nothing is merged, and should be
 	// tableWordBytes is a little more than a word takes in a table.
@@ -96,9 +92,6 @@ func (s *Store) flushFrozen(m *memtable) error {
 	s.recycle()
 
 	took := time.Since(start)
-	if b := s.maintainer.build; b != nil {
-		b.owed = time.Duration(buildShare * float64(took))
-	}
 	c := &s.counters
 	c.flushes.Add(1)
 	c.flushWords.Add(words)
@@ -156,7 +149,7 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	changed.flushedLSN = m.lsn.Load()
 	changed.clock = stampClock()
 
-	if err := checkSpace(s.opts.seams.FS, s.dir, m.count.Load()*tableWordBytes+spareBytes); err != nil {
+	if err := s.space.check(m.count.Load() * tableWordBytes); err != nil {
 		return 0, err
 	}
 	var paths []string
@@ -205,21 +198,6 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 func (s *Store) tmpTable(number uint64, i int) string {
 	fs := s.opts.seams.FS
 	return fs.PathJoin(s.dir, tmpDir, fmt.Sprintf("%010d-%03d.sst", number, i))
-}
-
-// checkSpace returns ErrDiskFull if less than the given bytes are free.
-func checkSpace(fsys vfs.FS, dir string, bytes int64) error {
-	u, err := fsys.GetDiskUsage(dir)
-	if errors.Is(err, vfs.ErrUnsupported) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("store: ask for free space: %w", err)
-	}
-	if u.AvailBytes < uint64(bytes) {
-		return fmt.Errorf("%w: %d bytes free in %s, %d are needed", ErrDiskFull, u.AvailBytes, dir, bytes)
-	}
-	return nil
 }
 
 // table is one table being written.
@@ -376,6 +354,9 @@ func (s *Store) waitForL0() error {
 
 // metrics returns Pebble's figures, nil if it cannot go on.
 func (s *Store) metrics() *pebble.Metrics {
+	if s.events.dead.Load() {
+		return nil
+	}
 	got := make(chan *pebble.Metrics, 1)
 	err := s.events.apart(func() error {
 		got <- s.db.Metrics()

@@ -45,7 +45,7 @@ func (s *Store) wantsBuild() (t buildTarget, wants bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, most := s.wantsBitmapLocked(st, waiting)
-	if len(st.spans) > 1 { // one alone needs no filter: the bitmap says as much
+	if s.mu.registry.needsFilters(st.spans) {
 		for i := range st.spans {
 			if span, need := s.wantsSpanFilterLocked(st.spans[i:]); need > most {
 				t, most = span, need
@@ -79,7 +79,7 @@ func (s *Store) wantsSpanFilterLocked(spans []span) (t buildTarget, n need) {
 	case n == tooSmall:
 		t.capacity = 2 * now
 	case !r.closed(sp.segments):
-		t.capacity = max(t.capacity, lastCapacity(r, spans[1:]))
+		t.capacity = max(t.capacity, firstCapacity(r, words, spans[1:]))
 	}
 	return t, n
 }
@@ -90,11 +90,21 @@ func (s *Store) wantsSpanFilterLocked(spans []span) (t buildTarget, n need) {
 // size does not take twice the space.
 const maxFilterLoad = 1.25
 
-// lastCapacity is what an open span's filter is made for: the size of the span
-// before it, the first one of the given.
-func lastCapacity(r *registry, before []span) uint64 {
+// needsFilters reports whether the spans are to have filters. One alone needs
+// none: the bitmap says as much. But while a larger bitmap is built, the old
+// one lets more and more new words through, and each would be a Get: adds would
+// be slowed to a third, and the build by them ("bench grow").
+func (r *registry) needsFilters(spans []span) bool {
+	return len(spans) > 1 || len(spans) == 1 && r.wordsIn(spans[0].segments) >= loneFilterWords
+}
+
+const loneFilterWords = 8 << 20
+
+// firstCapacity is what the filter of an open span that holds so many words is
+// made for: the size of the span before it, the first one of the given.
+func firstCapacity(r *registry, words uint64, before []span) uint64 {
 	if len(before) == 0 {
-		return minFilterCapacity
+		return 2 * words
 	}
 	return max(minFilterCapacity, before[0].filter.header().Capacity, r.wordsIn(before[0].segments))
 }
@@ -113,7 +123,7 @@ func (s *Store) beginSpanFilter(segment segmentID) error {
 	spans := r.spans(s.maintainer.filters)
 	alone := len(spans) == 0
 	known := slices.ContainsFunc(spans, func(sp span) bool { return sp.id == id })
-	capacity := lastCapacity(r, spans)
+	capacity := firstCapacity(r, 0, spans)
 	s.mu.Unlock()
 	if alone || known || s.maintainer.filters[id] != nil {
 		return nil
@@ -148,6 +158,9 @@ func (s *Store) Grow(ctx context.Context, urls int64) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.Grow(ctx, urls) })
 	}
 	if s.current.Load().closed {
 		return ErrClosed

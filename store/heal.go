@@ -47,7 +47,9 @@ func (s *Store) heal() (did bool, err error) {
 				return false, err
 			}
 		}
-		if did || f.Unchecked() == 0 {
+		// A filter that a build is to replace is not checked further: if the
+		// disk does not give a page, there would be no end to it.
+		if did || f.Unchecked() == 0 || f.doubt.Load() != nil {
 			return !did, nil
 		}
 		did = true

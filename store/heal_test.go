@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/rand"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -217,19 +218,33 @@ func TestFlippedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestRemovedWhileOpen removes the filters' files while adds run: it is
-// noticed, they are built anew, and no answer is wrong, then and after a
+var removedURLs = flag.Int("removed.urls", 8000, "URLs of the store of TestRemovedWhileOpen; from 1,000,000 on of default options")
+
+// TestRemovedWhileOpen removes the filters' files while adds run at full speed:
+// it is noticed, they are built anew, and no answer is wrong, then and after a
 // reopen.
+//
+//	go test ./store -run TestRemovedWhileOpen -v -removed.urls=20000000
 func TestRemovedWhileOpen(t *testing.T) {
-	w := filled(t, 1000)
+	n := *removedURLs
+	batch := n / 80
+	w := onDisk(t).spanned()
+	if n >= 1_000_000 {
+		w, batch = &world{t: t, dir: w.dir}, 1000
+	}
 	s := w.open()
+	third := n / 3 / batch * batch
+	for i := 0; i < third; i += batch {
+		s.add(New, keys(i, i+batch)...)
+	}
+	s.flush()
 	s.healthy()
 	var adds sync.WaitGroup
 	begun := make(chan struct{})
 	adds.Go(func() {
-		for i := 1000; i < 8000; i += 100 {
-			s.add(New, keys(i, i+100)...)
-			if i == 2000 {
+		for i := third; i < n; i += batch {
+			s.add(New, keys(i, i+batch)...)
+			if i == third+batch {
 				close(begun)
 			}
 		}
@@ -239,11 +254,19 @@ func TestRemovedWhileOpen(t *testing.T) {
 	for _, name := range before {
 		_ = os.Remove(filepath.Join(w.dir, name)) // a build may have been faster
 	}
+	if len(before) == 0 {
+		t.Fatal("there is no filter to remove")
+	}
 	adds.Wait()
 	s.flush()
 	s.healthy()
-	s.has(Seen, keys(0, 8000)...)
-	s.has(New, keys(8000, 9000)...)
+	look := func(want Answer, lo int) {
+		for i := lo; i < lo+n; i += batch * max(1, n/1_000_000) { // about a million
+			s.has(want, keys(i, i+batch)...)
+		}
+	}
+	look(Seen, 0)
+	look(New, n)
 	for _, name := range w.files(isFilterName) {
 		if slices.Contains(before, name) {
 			t.Errorf("%s is there again", name)
@@ -252,11 +275,13 @@ func TestRemovedWhileOpen(t *testing.T) {
 	if got := w.files(isBitmapName); len(got) != 1 {
 		t.Errorf("got bitmaps %q", got)
 	}
+	t.Logf("%d URLs, %d files removed, %+v", n, len(before), s.Stats().Build)
 	s.close()
 	s = w.open()
 	s.healthy()
-	s.add(Seen, keys(0, 8000)...)
-	s.urls(8000)
+	look(Seen, 0)
+	look(New, n)
+	s.urls(n)
 }
 
 // TestForeignFileIsKept removes a bitmap under an open store and puts another

@@ -30,11 +30,13 @@ type world struct {
 	o    Options
 	mem  *vfs.MemFS // nil in a directory of the real file system
 	twin *mmapfilter.Twin
+	disk *smallDisk // if not nil, instead of both
 
 	memtableWords  int
 	spanWords      int64
 	buildWords     int
 	selfCheckEvery int
+	statusInterval time.Duration             // 0: no STATUS
 	point          func(name string)         // see seam.Seams
 	fault          func(op errorfs.Op) error // of each operation; may block
 }
@@ -54,10 +56,16 @@ func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: 
 
 func (w *world) options() *Options {
 	o := w.o
-	s := seam.Seams{Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords, SelfCheckEvery: w.selfCheckEvery}
-	if w.mem != nil {
+	s := seam.Seams{
+		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
+		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
+	}
+	switch {
+	case w.disk != nil:
+		s.FS, s.Device = w.disk, smallDevice{w.disk.twin, w.disk}
+	case w.mem != nil:
 		s.FS, s.Device = w.mem, w.twin
-	} else {
+	default:
 		s.FS = vfs.Default
 	}
 	if w.fault != nil {

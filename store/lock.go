@@ -60,6 +60,20 @@ func lockStore(fsys vfs.FS, dir string, readOnly bool) (io.Closer, error) {
 	return heldLock{f}, nil
 }
 
+// Holder returns who has the store in dir open for writing, and nil if nobody
+// has. To ask it takes the lock, shared, and lets it go at once: an Open for
+// writing that falls into that moment fails with ErrLocked.
+func Holder(dir string) (*LockedError, error) {
+	lock, err := lockStore(vfs.Default, dir, true)
+	if held, ok := errors.AsType[*LockedError](err); ok {
+		return held, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return nil, lock.Close()
+}
+
 // holderPrefix is what the text of a holder begins with.
 const holderPrefix = "pid "
 

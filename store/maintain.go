@@ -12,10 +12,6 @@ import (
 // The maintainer is one goroutine. It does what is neither look nor insert:
 // it makes log files and flushes. An Add that needs room waits for it.
 
-// diskFullRetry is how long the maintainer waits before it tries again to
-// write to a full disk.
-const diskFullRetry = time.Second
-
 // retiredWait is how long it waits before it looks again whether a filter that
 // was let go can be unmapped.
 const retiredWait = 10 * time.Millisecond
@@ -41,6 +37,14 @@ func (s *Store) maintain() {
 		select {
 		case <-s.maintainer.kick:
 		case <-retry.C:
+			if !s.maintainer.full.due(s.space) {
+				if err := s.tidy(); err != nil {
+					s.poison(err)
+					return
+				}
+				retry.Reset(s.comeAgain(ErrDiskFull))
+				continue
+			}
 		case <-s.maintainer.stop:
 			return
 		case <-s.poisoned:
@@ -55,6 +59,7 @@ func (s *Store) maintain() {
 			s.poison(err)
 			return
 		}
+		s.space.stock()
 		s.mu.Lock()
 		if s.mu.full != nil || err != nil {
 			s.mu.full, s.mu.fullTry = err, try
@@ -70,8 +75,15 @@ func (s *Store) maintain() {
 // work does all that is to be done. An error that is ErrDiskFull has changed
 // nothing that a later try could trip over.
 func (s *Store) work() error {
+	s.maintainer.full = backoff{}
 	for {
-		if more, err := s.step(); err != nil || !more {
+		start := time.Now()
+		free, _ := s.space.free()
+		more, err := s.step()
+		if err != nil {
+			s.maintainer.full.failed(free, time.Since(start))
+		}
+		if err != nil || !more {
 			return err
 		}
 		select {
@@ -82,20 +94,43 @@ func (s *Store) work() error {
 	}
 }
 
-// comeAgain is how long to wait before looking again without being asked; 0
-// is for ever.
-func (s *Store) comeAgain(err error) time.Duration {
+// tidy lets go of what only waits for views.
+func (s *Store) tidy() error {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
-	switch {
-	case err != nil:
-		return diskFullRetry
-	case s.maintainer.emptied.m != nil:
-		return emptiedWait
-	case len(s.maintainer.retired) > 0:
-		return retiredWait
+	s.recycle()
+	return s.unmapRetired()
+}
+
+// comeAgain is how long to wait before looking again without being asked; 0
+// is for ever.
+func (s *Store) comeAgain(err error) (wait time.Duration) {
+	s.maintainer.mu.Lock()
+	defer s.maintainer.mu.Unlock()
+	soonest := func(d time.Duration) {
+		if d = max(d, time.Microsecond); wait == 0 || d < wait {
+			wait = d
+		}
 	}
-	return max(0, time.Until(s.maintainer.noBuildBefore))
+	m := &s.maintainer
+	if s.space.wantsReserve() {
+		soonest(diskFullRetry)
+	}
+	if err != nil {
+		soonest(diskFullRetry)
+	} else if m.build != nil {
+		soonest(time.Until(m.build.next))
+	}
+	if m.emptied.m != nil {
+		soonest(emptiedWait)
+	}
+	if len(m.retired) > 0 {
+		soonest(retiredWait)
+	}
+	if d := time.Until(m.noBuildBefore); d > 0 {
+		soonest(d)
+	}
+	return wait
 }
 
 // step does one thing: it makes the next log file, flushes the frozen memtable,
@@ -134,14 +169,14 @@ func (s *Store) step() (bool, error) {
 		// The log file that the frozen memtable's flush lets go of may be
 		// the room that is missing.
 	}
-	if st.frozen != nil && !s.owesBuild() {
+	if s.buildDue() {
+		return true, s.stepBuild(s.maintainer.build)
+	}
+	if st.frozen != nil {
 		return true, s.flushFrozen(st.frozen)
 	}
 	if done, err := s.heal(); done || err != nil {
 		return done, err
-	}
-	if b := s.maintainer.build; b != nil {
-		return true, s.stepBuild(b)
 	}
 	return false, s.unmapRetired()
 }

@@ -32,7 +32,8 @@ const (
 //
 // Another process that has it open for writing is a *LockedError. What cannot
 // be read is a *CorruptError, and nothing is deleted or made anew. After a
-// crash Open replays the log; Stats tells what it found.
+// crash Open replays the log; Stats tells what it found. Until Close other
+// processes may read the store's figures, see ReadStatus.
 func Open(dir string, o *Options) (*Store, error) {
 	opts := o.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -65,6 +66,10 @@ func Open(dir string, o *Options) (*Store, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	s.lock = lock
+	if errors.Is(s.refuse, ErrDiskFull) {
+		s = wait(s, opts)
+	}
+	s.startStatus(fsys)
 	return s, nil
 }
 
@@ -79,6 +84,8 @@ func openError(verb, dir string, err error) error {
 // openLocked opens a store whose lock is held, and makes it first if it is
 // still not there.
 func openLocked(o *Options, dir string) (*Store, error) {
+	space := newSpace(o, dir)
+	o = space.mind(o)
 	path := o.seams.FS.PathJoin(dir, identityName)
 	id, err := readIdentity(o.seams.FS, path)
 	made := false
@@ -99,7 +106,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		dir: dir, opts: *o, identity: id,
+		dir: dir, opts: *o, identity: id, space: space,
 		incarnationKey: id.hasher.incarnationKey(1),
 		poisoned:       make(chan struct{}),
 	}
@@ -247,6 +254,7 @@ func (s *Store) start(active, frozen *memtable) error {
 	if s.mu.spare, err = newMemtable(s.memtableLimit); err != nil {
 		return err
 	}
+	s.space.stock()
 	s.maintainer.kick = make(chan struct{}, 1)
 	s.maintainer.stop = make(chan struct{})
 	s.maintainer.done = make(chan struct{})

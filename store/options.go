@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -87,12 +88,13 @@ const (
 	// MaxKeyBytes is the length of the longest key that is taken.
 	MaxKeyBytes = 1 << 20 // 1 MiB
 	// MaxExpectedURLs bounds Options.ExpectedURLs.
-	MaxExpectedURLs = 1 << 40 // a bitmap of 1.5 TiB
+	MaxExpectedURLs = 180_000_000_000 // a bitmap of 251 GiB
 	// MinMemoryBytes bounds Options.MemoryBytes.
 	MinMemoryBytes = 1 << 20 // 1 MiB
 
 	defaultExpectedURLs = 4 << 20   // a bitmap of 6 MiB
 	defaultMemoryBytes  = 256 << 20 // 256 MiB
+	maxMinFreeBytes     = 1 << 60   // more than any disk has
 	defaultSyncInterval = time.Second
 	defaultKeyProfile   = "none/1"
 	maxKeyProfileBytes  = 64
@@ -134,6 +136,17 @@ type Options struct {
 	// two memtables, the rest for caches. Default: 256 MiB; at least 1 MiB.
 	MemoryBytes int64
 
+	// MinFreeBytes is how much of the disk the store leaves free: below it,
+	// what can be put off is refused with ErrDiskFull, tables, bitmaps and new
+	// log files, while there still is room for what cannot. Lookups go on, and
+	// with space again the store goes on by itself, within a second. Default:
+	// 16 MiB, or a sixteenth of a disk that is smaller than 256 MiB. More
+	// keeps room for others on the disk, and for Compact, which may go below
+	// it; with 1 the store fills the disk to the last byte and has only its
+	// reserve left. A disk that does not say what is free is taken for a large
+	// one.
+	MinFreeBytes int64
+
 	// Logger is told what recovery found and what Pebble does in the
 	// background. Default: nothing is logged.
 	Logger *slog.Logger
@@ -157,6 +170,7 @@ func (o *Options) withDefaults() Options {
 	}
 	if c.seams.FS == nil {
 		c.seams.FS = vfs.Default
+		c.seams.StatusInterval = cmp.Or(c.seams.StatusInterval, statusInterval)
 	}
 	if c.seams.Device == nil {
 		c.seams.Device = mmapfilter.Files
@@ -195,6 +209,9 @@ func (o *Options) validate() error {
 	}
 	if o.MemoryBytes < MinMemoryBytes {
 		bad("MemoryBytes is %d, want at least %d", o.MemoryBytes, MinMemoryBytes)
+	}
+	if o.MinFreeBytes < 0 || o.MinFreeBytes > maxMinFreeBytes {
+		bad("MinFreeBytes is %d, want 1 to %d", o.MinFreeBytes, int64(maxMinFreeBytes))
 	}
 	return errors.Join(errs...)
 }

@@ -114,6 +114,14 @@ func (e *pebbleEvents) listener() *pebble.EventListener {
 			e.logger.Error("pebble: damaged table", "path", info.Path, "err", info.Details)
 		},
 		BackgroundError: func(err error) { e.background.Store(&err) },
+		CompactionEnd:   e.compacted,
+	}
+}
+
+// compacted ends the trouble that a full disk was.
+func (e *pebbleEvents) compacted(info pebble.CompactionInfo) {
+	if p := e.background.Load(); p != nil && info.Err == nil && isDiskFull(*p) {
+		e.background.CompareAndSwap(p, nil)
 	}
 }
 

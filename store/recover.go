@@ -29,6 +29,9 @@ func (s *Store) recoverAll() error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkTables(); err != nil {
+		return err
+	}
 	s.noteTorn(f.chain)
 	if !s.opts.ReadOnly && full == nil {
 		err = s.recoverWriting(f)
@@ -41,9 +44,9 @@ func (s *Store) recoverAll() error {
 		s.refuse = ErrReadOnly
 		err = s.serveReplayed(f)
 	case full != nil:
-		// What was answered is served, and nothing is taken, until a reopen
-		// finds space.
-		s.refuse = fmt.Errorf("%w; reopen when there is space", full)
+		// What was answered is served, and nothing is taken, until there is
+		// space to recover (see waiting).
+		s.refuse = full
 		err = s.serveReplayed(f)
 	}
 	s.recovery.Time = since(start)
@@ -58,10 +61,7 @@ func (s *Store) recoverAll() error {
 // for its MANIFEST, without which it cannot go on.
 func (s *Store) openSet() (full, err error) {
 	if !s.opts.ReadOnly {
-		full = checkSpace(s.opts.seams.FS, s.dir, spareBytes)
-		if full != nil && !errors.Is(full, ErrDiskFull) {
-			return nil, full
-		}
+		full = s.space.check(0)
 	}
 	s.db, s.pebble, err = s.openPebble(s.opts.ReadOnly || full != nil)
 	if errors.Is(err, ErrDiskFull) && full == nil {
@@ -153,7 +153,7 @@ func (s *Store) removeLeftovers(c *wal.Chain) error {
 			}
 		}
 	}
-	for _, name := range []string{creatingName, identityName + newSuffix, creatingName + newSuffix} {
+	for _, name := range []string{creatingName, identityName + newSuffix, creatingName + newSuffix, statusName + newSuffix} {
 		if err := removeIfThere(fsys, fsys.PathJoin(s.dir, name)); err != nil {
 			return fmt.Errorf("store: remove a left-over file: %w", err)
 		}

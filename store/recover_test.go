@@ -44,3 +44,23 @@ func TestOpenBadRecord(t *testing.T) {
 		})
 	}
 }
+
+// TestReadOnlyAfterIngest reads what a kill leaves between an ingest and the
+// next write of the log: no log file has anything that is not in Pebble.
+func TestReadOnlyAfterIngest(t *testing.T) {
+	w := inMemory(t)
+	var killed *world
+	w.point = func(name string) {
+		if name == "ingested" && killed == nil {
+			killed = w.crash(seeded(t), 100)
+		}
+	}
+	s := w.open()
+	s.add(New, keys(0, 100)...)
+	s.flush()
+	killed.o.ReadOnly = true
+	r := killed.open()
+	r.has(Seen, keys(0, 100)...)
+	r.has(New, keys(100, 200)...)
+	r.urls(100)
+}

@@ -117,7 +117,8 @@ type repairer struct {
 
 // store returns the means to look into the directory; it is not open.
 func (r *repairer) store(readOnly bool) *Store {
-	s := &Store{dir: r.dir, opts: r.opts, identity: r.identity, poisoned: make(chan struct{})}
+	space := newSpace(&r.opts, r.dir)
+	s := &Store{dir: r.dir, opts: *space.mind(&r.opts), identity: r.identity, space: space, poisoned: make(chan struct{})}
 	s.opts.ReadOnly = readOnly
 	s.mu.changed = make(chan struct{})
 	s.memtableLimit = memtableWords(r.opts.MemoryBytes * memtableShare / 64)

@@ -26,23 +26,23 @@ import (
 // MANIFEST does not name may bring them back.)
 
 var (
-	firstPlace = place{1, 0}
-	lastPlace  = place{^segmentID(0), ^word(0)}
+	firstPlace = keyPlace{1, 0}
+	lastPlace  = keyPlace{^segmentID(0), ^word(0)}
 )
 
 // before and after are the places next to p.
-func (p place) before() place {
+func (p keyPlace) before() keyPlace {
 	if p.word == 0 {
-		return place{p.segment - 1, ^word(0)}
+		return keyPlace{p.segment - 1, ^word(0)}
 	}
-	return place{p.segment, p.word - 1}
+	return keyPlace{p.segment, p.word - 1}
 }
 
-func (p place) after() place {
+func (p keyPlace) after() keyPlace {
 	if p.word == ^word(0) {
-		return place{p.segment + 1, 0}
+		return keyPlace{p.segment + 1, 0}
 	}
-	return place{p.segment, p.word + 1}
+	return keyPlace{p.segment, p.word + 1}
 }
 
 // A tableGap is a range of places, both ends included, that a table may have
@@ -51,18 +51,18 @@ type tableGap struct {
 	table    string // its name
 	offset   int64
 	bytes    int64
-	from, to place
+	from, to keyPlace
 	words    int64 // about so many
 }
 
-// A tableFile is a table as it is found on disk or in the MANIFEST.
-type tableFile struct {
+// A storedTable is a table as it is found on disk or in the MANIFEST.
+type storedTable struct {
 	name     string
 	size     int64
 	missing  bool
-	named    bool  // by the MANIFEST
-	low      place // at most its first key, and at least its last
-	high     place
+	named    bool     // by the MANIFEST
+	low      keyPlace // at most its first key, and at least its last
+	high     keyPlace
 	dataEnd  int64 // where its data blocks end; 0 if nothing tells
 	owner    []byte
 	ownerErr error // why its properties could not be read
@@ -70,24 +70,24 @@ type tableFile struct {
 
 // A tableReader reads the words of a table in order.
 type tableReader struct {
-	*tableFile
+	*storedTable
 	carver *carver
 	rows   []tableRow
 	next   int
-	at     place // the last key
-	end    int64 // of the last block
+	at     keyPlace // the last key
+	end    int64    // of the last block
 	words  int64
 	gaps   []tableGap
 	// registry takes the rows of segment 0.
 	registry func(row tableRow) error
 }
 
-func (s *Store) readTable(t *tableFile) (*tableReader, error) {
+func (s *Store) readTable(t *storedTable) (*tableReader, error) {
 	c, err := openCarver(s.opts.seams.FS, s.tablePath(t.name))
 	if err != nil {
 		return nil, err
 	}
-	return &tableReader{tableFile: t, carver: c}, nil
+	return &tableReader{storedTable: t, carver: c}, nil
 }
 
 func (s *Store) tablePath(name string) string {
@@ -95,24 +95,24 @@ func (s *Store) tablePath(name string) string {
 }
 
 // advance moves to the next word, and reports whether there is one.
-func (t *tableReader) advance() (p place, ok bool, err error) {
+func (t *tableReader) advance() (p keyPlace, ok bool, err error) {
 	for {
 		for t.next < len(t.rows) {
 			row := t.rows[t.next]
 			t.next++
-			t.at = row.place
+			t.at = row.keyPlace
 			if row.segment != 0 {
 				t.words++
-				return row.place, true, nil
+				return row.keyPlace, true, nil
 			}
 			if t.registry != nil {
 				if err := t.registry(row); err != nil {
-					return place{}, false, err
+					return keyPlace{}, false, err
 				}
 			}
 		}
 		if ok, err := t.block(); err != nil || !ok {
-			return place{}, false, err
+			return keyPlace{}, false, err
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (t *tableReader) block() (bool, error) {
 		if t.rows, err = t.carver.rows(t.rows[:0]); err != nil {
 			return false, fmt.Errorf("store: %s at offset %d: %w: %w", t.name, at, ErrVersion, err)
 		}
-		first, last := t.rows[0].place, t.rows[len(t.rows)-1].place
+		first, last := t.rows[0].keyPlace, t.rows[len(t.rows)-1].keyPlace
 		if t.end > 0 && first.compare(t.at) <= 0 || last.compare(first) < 0 {
 			continue // it does not follow
 		}
@@ -145,7 +145,7 @@ func (t *tableReader) block() (bool, error) {
 
 // gap notes that nothing could be read from the end of the last block to the
 // given offset and place.
-func (t *tableReader) gap(offset int64, to place) {
+func (t *tableReader) gap(offset int64, to keyPlace) {
 	from := t.low
 	if t.end > 0 {
 		from = t.at.after()
@@ -181,7 +181,7 @@ func (t *tableReader) tail() error {
 
 // listTables returns the tables of the store, those that only the MANIFEST
 // names too, and whether it could be asked.
-func (s *Store) listTables() (tables []*tableFile, asked bool, err error) {
+func (s *Store) listTables() (tables []*storedTable, asked bool, err error) {
 	fsys := s.opts.seams.FS
 	names, err := fsys.List(fsys.PathJoin(s.dir, pebbleDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +193,7 @@ func (s *Store) listTables() (tables []*tableFile, asked bool, err error) {
 		if _, ok := tableNumber(name); !ok {
 			continue
 		}
-		t := &tableFile{name: name, low: firstPlace, high: lastPlace}
+		t := &storedTable{name: name, low: firstPlace, high: lastPlace}
 		if n, ok := named[name]; ok {
 			t.low, t.high, t.named = n.low, n.high, true
 		}
@@ -226,10 +226,10 @@ func tableName(n uint64) string { return fmt.Sprintf("%06d.sst", n) }
 
 // namedTables returns the tables that the MANIFEST names, as missing ones. It
 // may be an older version's: what they held is then in others.
-func (s *Store) namedTables(names []string) (map[string]*tableFile, error) {
+func (s *Store) namedTables(names []string) (map[string]*storedTable, error) {
 	o := pebbleOptions(allTablesFS{s.opts.seams.FS, s.opts.seams.FS.PathJoin(s.dir, pebbleDir), names}, minCacheBytes, s.identity.id, s.events, true)
 	o.DisableConsistencyCheck, o.DisableTableStats = true, true
-	named := map[string]*tableFile{}
+	named := map[string]*storedTable{}
 	err := s.events.apart(func() error {
 		db, err := pebble.Open(s.opts.seams.FS.PathJoin(s.dir, pebbleDir), o)
 		if err != nil {
@@ -239,7 +239,7 @@ func (s *Store) namedTables(names []string) (map[string]*tableFile, error) {
 		for _, level := range levels {
 			for _, t := range level {
 				name := tableName(uint64(t.BackingSSTNum))
-				named[name] = &tableFile{
+				named[name] = &storedTable{
 					name: name, size: int64(t.Size), missing: true,
 					low: placeOf(t.Smallest.UserKey), high: placeOf(t.Largest.UserKey),
 				}
@@ -253,11 +253,11 @@ func (s *Store) namedTables(names []string) (map[string]*tableFile, error) {
 	return named, nil
 }
 
-func placeOf(key []byte) place {
+func placeOf(key []byte) keyPlace {
 	if id, w, ok := decodeWordKey(key); ok {
-		return place{id, w}
+		return keyPlace{id, w}
 	}
-	return place{} // a row of the registry
+	return keyPlace{} // a row of the registry
 }
 
 // allTablesFS makes Pebble believe that no table is missing, so that it tells
@@ -295,7 +295,7 @@ func (f allTablesFS) List(dir string) ([]string, error) {
 func (f allTablesFS) Unwrap() vfs.FS { return f.FS }
 
 // readProperties reads whose table it is and where its data ends.
-func (s *Store) readProperties(t *tableFile) {
+func (s *Store) readProperties(t *storedTable) {
 	t.ownerErr = func() (err error) {
 		defer func() {
 			if r := recover(); r != nil { // of a schema that it does not know
@@ -330,19 +330,19 @@ func (s *Store) readProperties(t *tableFile) {
 // foreign reports whether another store made the table. One that does not tell
 // is taken for ours: a word that nobody added does less harm than one that is
 // lost.
-func (s *Store) foreign(t *tableFile) bool {
+func (s *Store) foreign(t *storedTable) bool {
 	return !t.missing && t.ownerErr == nil && !bytes.Equal(t.owner, s.identity.id[:])
 }
 
 // A wordSource gives words in order.
 type wordSource struct {
-	at      place
+	at      keyPlace
 	flushed bool // the registry counts them
-	advance func() (place, bool, error)
+	advance func() (keyPlace, bool, error)
 }
 
 // mergeWords calls fn with each word of the sources once, in order.
-func mergeWords(ctx context.Context, sources []*wordSource, fn func(p place, flushed bool) error) error {
+func mergeWords(ctx context.Context, sources []*wordSource, fn func(p keyPlace, flushed bool) error) error {
 	var heap []*wordSource
 	down := func(i int) {
 		for {
@@ -403,11 +403,11 @@ func mergeWords(ctx context.Context, sources []*wordSource, fn func(p place, flu
 func sourceOf(id segmentID, words []word, flushed bool) *wordSource {
 	slices.Sort(words)
 	words = slices.Compact(words)
-	return &wordSource{flushed: flushed, advance: func() (place, bool, error) {
+	return &wordSource{flushed: flushed, advance: func() (keyPlace, bool, error) {
 		if len(words) == 0 {
-			return place{}, false, nil
+			return keyPlace{}, false, nil
 		}
-		p := place{id, words[0]}
+		p := keyPlace{id, words[0]}
 		words = words[1:]
 		return p, true, nil
 	}}
@@ -416,7 +416,7 @@ func sourceOf(id segmentID, words []word, flushed bool) *wordSource {
 // readRegistry reads the registry's rows out of all tables: of each row the
 // version of the highest ingest. ingest is the highest; 0 if there is no row of
 // the store.
-func (s *Store) readRegistry(tables []*tableFile) (r *registry, ingest uint64, notes []string, err error) {
+func (s *Store) readRegistry(tables []*storedTable) (r *registry, ingest uint64, notes []string, err error) {
 	r = &registry{namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{}}
 	named := map[uint32]uint64{} // the ingests that the namespaces' rows are of
 	for _, t := range tables {

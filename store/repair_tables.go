@@ -55,7 +55,7 @@ type LostRange struct {
 
 // tablesPlan is what one pass over all tables, and the log, has found.
 type tablesPlan struct {
-	tables   []*tableFile
+	tables   []*storedTable
 	registry *registry
 	exact    bool                      // the registry's counts are those of the last ingest
 	inTables map[segmentID]int64       // words that the registry counts
@@ -183,7 +183,7 @@ func (r *repairer) planTables(s *Store) (*tablesPlan, error) {
 	case !p.exact:
 		r.report.note("the registry that can be read is of ingest %d, and there was ingest %d: how many URLs there were is not known", ingest, known)
 	}
-	err = r.merge(s, p, func(at place, flushed bool) error {
+	err = r.merge(s, p, func(at keyPlace, flushed bool) error {
 		p.words[at.segment]++
 		if flushed {
 			p.inTables[at.segment]++
@@ -268,7 +268,7 @@ func (r *repairer) flushedFile(s *Store, rows *registry) (file, lsn uint64, err 
 
 // merge calls fn with every word that there is, once and in order. With
 // report, it takes the tables' gaps.
-func (r *repairer) merge(s *Store, p *tablesPlan, fn func(place, bool) error, report bool) (err error) {
+func (r *repairer) merge(s *Store, p *tablesPlan, fn func(keyPlace, bool) error, report bool) (err error) {
 	var sources []*wordSource
 	var readers []*tableReader
 	defer func() {
@@ -293,7 +293,7 @@ func (r *repairer) merge(s *Store, p *tablesPlan, fn func(place, bool) error, re
 		sources = append(sources, sourceOf(l.segment, l.words, file <= p.registry.flushed))
 	}
 	n := 0
-	err = mergeWords(r.ctx, sources, func(at place, flushed bool) error {
+	err = mergeWords(r.ctx, sources, func(at keyPlace, flushed bool) error {
 		if n++; n%sortedPart == 0 && r.o.Progress != nil {
 			bytes = 0
 			for _, t := range readers {
@@ -444,7 +444,8 @@ func (r *repairer) copyWords(s *Store, p *tablesPlan) (err error) {
 		return fmt.Errorf("store: make keys: %w", err)
 	}
 	id.made = stampClock().wall
-	if err := createWith(&r.opts, dir, &id, p.newRegistry(), func(to *Store) ([]string, error) {
+	o := newSpace(&r.opts, dir).mind(&r.opts)
+	if err := createWith(o, dir, &id, p.newRegistry(), func(to *Store) ([]string, error) {
 		return r.writeMerged(s, to, p)
 	}); err != nil {
 		return openError("create", dir, err)
@@ -497,16 +498,13 @@ func (r *repairer) writeMerged(s, to *Store, p *tablesPlan) (paths []string, err
 		return err
 	}
 	n := 0
-	err = r.merge(s, p, func(at place, _ bool) error {
+	err = r.merge(s, p, func(at keyPlace, _ bool) error {
 		if t != nil && (segment != at.segment || n%sortedPart == 0 && t.w.Raw().EstimatedSize() >= tableBytes) {
 			if err := finish(); err != nil {
 				return err
 			}
 		}
 		if t == nil {
-			if err := checkSpace(to.opts.seams.FS, to.dir, tableBytes+spareBytes); err != nil {
-				return err
-			}
 			path := to.tmpTable(1, len(paths)+1)
 			paths = append(paths, path)
 			if t, err = to.newTable(path); err != nil {

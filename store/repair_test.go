@@ -262,7 +262,7 @@ func repairDataEnd(t *testing.T, path string) int {
 	t.Helper()
 	w := onDisk(t)
 	s := &Store{dir: filepath.Dir(filepath.Dir(path)), opts: *w.options()}
-	f := &tableFile{name: filepath.Base(path)}
+	f := &storedTable{name: filepath.Base(path)}
 	s.readProperties(f)
 	must(t, f.ownerErr)
 	return int(f.dataEnd)

@@ -135,6 +135,15 @@ func (s *Store) serveReplayed(f *found) error {
 		}
 		tables = append(tables, m)
 	}
+	if len(tables) == 0 {
+		// Killed between an ingest and the next write of the log, which has
+		// still to say that the next file is in use.
+		m, err := newMemtable(1)
+		if err != nil {
+			return err
+		}
+		tables = append(tables, m)
+	}
 	// More than one file above the flushed one is rare, and those behind the
 	// second hold no words but in a store that was killed in its recovery.
 	active, frozen, err := fold(tables)

@@ -69,6 +69,8 @@ type DiskStats struct {
 	Bitmap  int64 `json:"bitmap"`
 	Filters int64 `json:"filters"` // of the segments
 	Log     int64 `json:"log"`
+	// Reserve is given up when the disk is full, and made again.
+	Reserve int64 `json:"reserve"`
 	Total   int64 `json:"total"`
 	// PerURL is Total / URLs, 0 for an empty store.
 	PerURL float64 `json:"per_url"`
@@ -242,6 +244,9 @@ func (s *Store) promise() string {
 // Stats returns the store's figures. It does no I/O and takes the lock for a
 // moment. After Close they are those of before it, without Pebble's.
 func (s *Store) Stats() Stats {
+	if s.waiting != nil {
+		return s.waiting.stats()
+	}
 	s.mu.Lock()
 	row := s.mu.registry.storeRow
 	inPebble := s.mu.registry.words()
@@ -285,7 +290,8 @@ func (s *Store) Stats() Stats {
 		slot.leave()
 	}
 	x.Memory.Anonymous = x.Memory.Memtables + x.Memory.Cache + x.Memory.BlockCache + x.Memory.Log
-	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Filters + x.Disk.Log
+	x.Disk.Reserve = s.space.reserved()
+	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Filters + x.Disk.Log + x.Disk.Reserve
 	if x.URLs > 0 {
 		x.Disk.PerURL = float64(x.Disk.Total) / float64(x.URLs)
 	}
@@ -383,13 +389,16 @@ func (s *Store) filterStats(x *Stats, st *state) {
 		SelfChecks: c.selfChecks.Load(), BitsLost: c.bitsLost.Load(),
 	}
 	x.state("bitmap", st.bitmap, true)
+	s.mu.Lock()
+	needed := s.mu.registry.needsFilters(st.spans)
+	s.mu.Unlock()
 	for _, sp := range st.spans {
 		if sp.filter.Filter != nil {
 			x.Filters.Filters++
 			x.Disk.Filters += sp.filter.bytes()
 			x.Memory.FileBacked += sp.filter.bytes()
 		}
-		x.state(fmt.Sprintf("segment filter of span %d", sp.id.number), sp.filter, len(st.spans) > 1)
+		x.state(fmt.Sprintf("segment filter of span %d", sp.id.number), sp.filter, needed)
 	}
 }
 
@@ -450,6 +459,9 @@ func (s *Store) warn(x *Stats) {
 	s.mu.Unlock()
 	if full != nil {
 		warn("the maintainer cannot flush: %v", full)
+	}
+	if s.log != nil && s.space.wantsReserve() {
+		warn("the reserve is given up: the disk was full to the last byte, or has too little for it")
 	}
 	if err := s.Err(); err != nil {
 		x.Err = err.Error()

@@ -20,6 +20,10 @@ type Store struct {
 	dir      string
 	opts     Options
 	identity *identity
+	space    *space
+	// waiting is what the Store stands for if it was opened on a full disk;
+	// then it has nothing else but the fields above. Else nil.
+	waiting *waiting
 	// incarnationKey is the default namespace's.
 	incarnationKey uint64
 
@@ -30,12 +34,15 @@ type Store struct {
 	pebble *pebble.Options // what db was opened with
 	events *pebbleEvents
 	lock   io.Closer
+	// publisher is nil in a store that publishes no STATUS.
+	publisher *publisher
 
 	memtableLimit int
 	maxPart       int
 	// refuse is what Add returns in a store that must not write: read-only,
 	// or opened on a disk too full to recover. Set by Open only.
-	refuse error
+	refuse   error
+	compacts sync.WaitGroup // calls of Compact; none begins after closing is set
 
 	poisonOnce sync.Once
 	poisonErr  atomic.Pointer[error]
@@ -80,6 +87,7 @@ type Store struct {
 		build        *build        // the one that is under way; nil if there is none
 		emptied      emptied       // the memtable that was let go and is not the spare one yet
 		retired      []retired     // filters that were let go and are still mapped
+		full         backoff       // of tries that met a full disk
 		// filters are the segment filters. They are in the state too, but for
 		// that of a span whose first words are on their way.
 		filters map[spanID]*filter
@@ -119,6 +127,9 @@ type counters struct {
 // It takes no lock and may be called from any goroutine.
 func (s *Store) poison(err error) {
 	s.poisonOnce.Do(func() {
+		if isDiskFull(err) && !errors.Is(err, ErrDiskFull) {
+			err = fmt.Errorf("%w: %w", ErrDiskFull, err)
+		}
 		err = fmt.Errorf("%w: %w", ErrPoisoned, err)
 		s.poisonErr.Store(&err)
 		close(s.poisoned)
@@ -128,6 +139,9 @@ func (s *Store) poison(err error) {
 // Err returns the error that poisoned the store, or nil. It is ErrPoisoned,
 // and what failed.
 func (s *Store) Err() error {
+	if s.waiting != nil {
+		return s.waiting.poison()
+	}
 	if p := s.poisonErr.Load(); p != nil {
 		return *p
 	}
@@ -169,6 +183,9 @@ func (s *Store) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.Sync(ctx) })
+	}
 	if s.current.Load().closed {
 		return ErrClosed
 	}
@@ -198,6 +215,9 @@ func (s *Store) logError(err error) error {
 func (s *Store) Flush(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.Flush(ctx) })
 	}
 	if s.current.Load().closed {
 		return ErrClosed
@@ -264,6 +284,11 @@ func (s *Store) waitFor(ctx context.Context, changed <-chan struct{}) error {
 // what could not be flushed, Close says so with ErrDiskFull, and nothing is
 // lost. It may be called more than once, and returns the same error.
 func (s *Store) Close() error {
+	if s.waiting != nil {
+		s.stopStatus()
+		s.removeStatus()
+		return s.waiting.close()
+	}
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr
 }
@@ -281,11 +306,13 @@ func (s *Store) close() error {
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
+		s.compacts.Wait()
 		if s.Err() == nil {
 			errs = append(errs, s.closeBuild(), s.healAll(), s.syncFilters(), s.checkLinked())
 		}
 	}
 
+	s.stopStatus()
 	s.mu.Lock()
 	s.publishLocked(func(st *state) { st.closed = true })
 	epoch := s.current.Load().epoch
@@ -305,6 +332,7 @@ func (s *Store) close() error {
 		// be opened by this process again.
 		keepLock(s.lock)
 	} else {
+		s.removeStatus()
 		errs = append(errs, s.lock.Close())
 	}
 	err := errors.Join(errs...)

@@ -281,6 +281,7 @@ func TestOptionsValidate(t *testing.T) {
 		"too many URLs":       {ExpectedURLs: MaxExpectedURLs + 1},
 		"too little memory":   {MemoryBytes: MinMemoryBytes - 1},
 		"negative memory":     {MemoryBytes: -1},
+		"a negative floor":    {MinFreeBytes: -1},
 		"several of them":     {MemoryBytes: 1, ExpectedURLs: -1},
 		"memory and the rest": {MemoryBytes: 1},
 	} {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -209,6 +208,11 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 // meanwhile. What is wrong with the store is in the report; the error says why
 // it could not be made.
 func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
+	if s.waiting != nil {
+		var r *Report
+		err := s.waiting.call(func(s *Store) (err error) { r, err = s.Verify(ctx, o); return err })
+		return r, err
+	}
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
 	st, slot := s.enter()
@@ -432,8 +436,7 @@ func (v *verifier) strays() error {
 	return nil
 }
 
-// tables checks that every table is this store's: at open Pebble looks at its
-// size only.
+// tables checks that every table is this store's.
 func (v *verifier) tables() {
 	levels, err := v.db.SSTables(pebble.WithProperties())
 	if err != nil {
@@ -442,9 +445,7 @@ func (v *verifier) tables() {
 	}
 	for _, level := range levels {
 		for _, t := range level {
-			// Pebble puts a byte of its own in front of a collector's value.
-			id := []byte(t.Properties.UserProperties[idProperty])
-			if len(id) == 0 || !bytes.Equal(id[1:], v.store.identity.id[:]) {
+			if !v.store.made(t.Properties.UserProperties) {
 				v.report.fault(fmt.Sprintf("%s/%s.sst", pebbleDir, t.FileNum), -1, notTheStores, "the table was made by another store")
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"dedupstore/store"
 )
 
 // badMounted runs a script in a mount namespace, with a tmpfs of 12 MiB on
@@ -77,6 +79,10 @@ exits 0 dedupstore import --store s "$disk.lines"
 exits 0 dedupstore check --store s 1 1500000
 exits 0 dedupstore stats --json --store s
 grep -q '"urls": 1500000,' "$disk.out" || fail "$(cat "$disk.out")"
+exits 5 dedupstore grow --store s --urls 1e9
+says 'disk full.*; make room and run it again'
+exits 0 dedupstore check --store s 1 1500000
+exits 0 dedupstore add --store s another
 `) {
 		return
 	}
@@ -85,7 +91,7 @@ grep -q '"urls": 1500000,' "$disk.out" || fail "$(cat "$disk.out")"
 	if err := syscall.Statfs(t.TempDir(), &st); err != nil {
 		t.Fatal(err)
 	}
-	urls := min(float64(st.Bavail)*float64(st.Bsize), maxURLs)
+	urls := min(float64(st.Bavail)*float64(st.Bsize), store.MaxExpectedURLs)
 	out, err := exec.CommandContext(t.Context(), "dedupstore", "create",
 		"--store", filepath.Join(t.TempDir(), "s"), "--urls", fmt.Sprintf("%.0f", urls)).CombinedOutput()
 	if code := exitCode(t, err); code != 5 || !strings.Contains(string(out), "make room") {

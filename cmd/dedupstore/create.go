@@ -17,8 +17,8 @@ Make an empty store and print what is fixed for its life. A store that exists is
 left alone, and the exit code is 6.
 
     --urls N              URLs to size it for: 1e6, 20M, 2e9, 1_000_000
-                          (default: 4 million; more than that many are as
-                          exact, and slower)
+                          (default: 4 million); it grows by itself, which
+                          this spares it
     --hash NAME           siphash (default), or xxh64, three times as fast,
                           where nobody can choose URLs to harm you
     --canon NAME          how a URL becomes a key; the only one yet is none:

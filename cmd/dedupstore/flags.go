@@ -17,11 +17,6 @@ import (
 // store. A recorded name ends in a version: what it means never changes.
 var keyProfiles = map[string]string{"none": "none/1"}
 
-const (
-	minMemory = 1 << 20 // 1 MiB, as the library has it
-	maxURLs   = 1e12
-)
-
 // A value is a flag that is parsed, and refused, before a verb starts.
 type value[T any] struct {
 	to    *T
@@ -80,9 +75,9 @@ func addFlags(cmd *cobra.Command, o *store.Options) {
 
 // addFlagsUsage documents addFlags.
 const addFlagsUsage = `    --must-exist          do not make a store where there is none
-    --urls N              URLs that a new store is sized for: 1e6, 20M, 2e9,
-                          1_000_000 (default: 4 million; more than that many
-                          are as exact, and slower)
+    --urls N              URLs that the store is sized for at least: 1e6, 20M,
+                          2e9, 1_000_000 (default for a new one: 4 million);
+                          it grows by itself, which this spares it
     --hash NAME           hash of a new store: siphash (default), or xxh64,
                           three times as fast, where nobody can choose URLs
                           to harm you
@@ -120,15 +115,16 @@ func parseMemory(s string) (int64, error) {
 	if err != nil || n > math.MaxInt64 {
 		return 0, fmt.Errorf("want a size like 256MiB")
 	}
-	if n < minMemory {
-		return 0, fmt.Errorf("want at least %s", humanize.IBytes(minMemory))
+	if n < store.MinMemoryBytes {
+		return 0, fmt.Errorf("want at least %s", humanize.IBytes(store.MinMemoryBytes))
 	}
 	return int64(n), nil
 }
 
 // parseCount reads a whole number like 1e6, 20M, 2.5G, 2e9 or 1_000_000.
 func parseCount(s string) (int64, error) {
-	errWant := errors.New("want a whole number from 1 to 1e12, like 1e6, 20M or 1_000_000")
+	errWant := fmt.Errorf("want a whole number from 1 to %s, like 1e6, 20M or 1_000_000",
+		humanize.Comma(store.MaxExpectedURLs))
 	if s == "" {
 		return 0, errWant
 	}
@@ -152,7 +148,7 @@ func parseCount(s string) (int64, error) {
 	}
 	n, err := strconv.ParseFloat(strings.ReplaceAll(digits, "_", ""), 64)
 	n = math.Round(n*unit*1e3) / 1e3 // 1.1M is whole, in binary too
-	if err != nil || n < 1 || n > maxURLs || n != math.Trunc(n) {
+	if err != nil || n < 1 || n > store.MaxExpectedURLs || n != math.Trunc(n) {
 		return 0, errWant
 	}
 	return int64(n), nil

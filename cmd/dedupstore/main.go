@@ -29,6 +29,7 @@ var (
 	errInterrupted = errors.New("interrupted")
 	errFaults      = errors.New("the store is damaged")
 	errNotRepaired = errors.New("the store is still damaged")
+	errDamagedFile = errors.New("it is damaged")
 
 	errSomeNew    = errors.New("at least one is new")
 	errReaderGone = errors.New("nobody reads the output any more")
@@ -53,6 +54,7 @@ var exits = []struct {
 	{is: store.ErrVersion, code: 4, hint: "use the version that wrote it, or a newer one"},
 	{is: errFaults, code: 4, hint: `nothing was changed; "dedupstore repair --store DIR" says what can be had back`},
 	{is: errNotRepaired, code: 4, hint: "nothing that cannot be read was deleted"},
+	{is: errDamagedFile, code: 4, hint: "nothing was changed"},
 	{is: store.ErrDiskFull, code: 5, hint: "make room and run it again"},
 	{is: errReported, code: exitOther, silent: true},
 	{is: store.ErrOptionsMismatch, code: exitOther, hint: "a store keeps what it was made with: leave that flag out, or name another --store"},

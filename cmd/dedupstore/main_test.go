@@ -9,11 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"dedupstore/internal/seam"
 	"dedupstore/store"
 )
 
@@ -54,9 +56,18 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// scriptHold keeps a store open until the end of the script: hold DIR.
+// scriptHold keeps a store open until the end of the script, and publishes its
+// STATUS at open, and then in an interval: hold DIR [INTERVAL].
 func scriptHold(ts *testscript.TestScript, _ bool, args []string) {
-	s, err := store.Open(ts.MkAbs(args[0]), &store.Options{MustExist: true})
+	interval := time.Hour
+	if len(args) > 1 {
+		var err error
+		interval, err = time.ParseDuration(args[1])
+		ts.Check(err)
+	}
+	o := &store.Options{MustExist: true}
+	store.SetSeams(o, seam.Seams{StatusInterval: interval})
+	s, err := store.Open(ts.MkAbs(args[0]), o)
 	ts.Check(err)
 	ts.Defer(func() { s.Close() })
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -15,35 +16,67 @@ const statsUsage = `Usage: dedupstore stats
 
 Print the figures of a store: the exact number of URLs, bytes on disk and of
 memory by part, the bitmap, the log, the segments, what opening it took, and
-warnings. Any number of processes may look at a store at once, and none while
-a process adds to it.
+warnings. Any number of processes may look at a store at once. While a process
+adds to it, the figures are those that this process has published, every two
+seconds, and their age is printed first.
 
-    --json                print one JSON object, with every figure
+    --watch TIME          print a line every TIME, like 2s, of what the process
+                          that adds has done since the line before, until it
+                          lets the store go or an interrupt comes
+    --count N             with --watch: print N lines
+    --json                print one JSON object, with every figure; with
+                          --watch one a line
 ` + storeFlagsUsage + `
 Examples:
 
     dedupstore stats --store crawl.store
     dedupstore stats --json | jq .urls
+    dedupstore stats --watch 2s
 `
 
 func newStats(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "stats", Long: statsUsage, Args: cobra.NoArgs}
-	var asJSON bool
-	jsonFlag(cmd, &asJSON)
-	cmd.RunE = func(*cobra.Command, []string) error {
+	var w watch
+	jsonFlag(cmd, &w.json)
+	cmd.Flags().Var(newValue(&w.interval, "", "TIME", parseInterval), "watch", "")
+	cmd.Flags().IntVar(&w.count, "count", 0, "")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if w.count < 0 || w.count > 0 && w.interval == 0 {
+			return usageError(cmd, errors.New("--count is the number of lines of --watch"))
+		}
 		s, err := store.Open(p.dir, &store.Options{ReadOnly: true})
-		if err != nil {
+		if err == nil {
+			return closeStore(s, p.stats(s, w))
+		}
+		held, err := p.readHeld(err)
+		switch {
+		case err != nil:
 			return err
+		case w.interval > 0:
+			return p.watch(cmd.Context(), w, held.Status)
 		}
-		st := s.Stats()
-		if asJSON {
-			err = p.printJSON(st)
-		} else {
-			err = p.printTable(statsRows(st))
-		}
-		return closeStore(s, err)
+		return p.printHeld(held, w.json)
 	}
 	return cmd
+}
+
+// stats prints the figures of a store that nobody adds to.
+func (p *program) stats(s *store.Store, w watch) error {
+	switch {
+	case w.interval > 0:
+		return fmt.Errorf("no process has %s open for writing: there is nothing to watch", p.path())
+	case w.json:
+		return p.printJSON(s.Stats())
+	}
+	return p.printTable(statsRows(s.Stats()))
+}
+
+func parseInterval(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, errors.New("want a time like 2s or 500ms")
+	}
+	return d, nil
 }
 
 // statsRows are the figures that mean something for a store at rest.
@@ -53,8 +86,8 @@ func statsRows(st store.Stats) []row {
 		{"store", st.Dir},
 		{"hash", st.Hash},
 		{"key profile", st.KeyProfile},
-		{"disk", fmt.Sprintf("%s: Pebble %s, bitmap %s, log %s; %.1f bytes a URL", size(st.Disk.Total),
-			size(st.Disk.Pebble), size(st.Disk.Bitmap), size(st.Disk.Log), st.Disk.PerURL)},
+		{"disk", fmt.Sprintf("%s: Pebble %s, bitmap %s, log %s, reserve %s; %.1f bytes a URL", size(st.Disk.Total),
+			size(st.Disk.Pebble), size(st.Disk.Bitmap), size(st.Disk.Log), size(st.Disk.Reserve), st.Disk.PerURL)},
 		{"memory", fmt.Sprintf("%s anonymous: memtables %s, cache %s, block cache %s, log %s; %s of mapped files",
 			size(st.Memory.Anonymous), size(st.Memory.Memtables), size(st.Memory.Cache),
 			size(st.Memory.BlockCache), size(st.Memory.Log), size(st.Memory.FileBacked))},

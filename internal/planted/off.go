@@ -25,4 +25,5 @@ const (
 	RepairUnrecorded      = false // repair
 	TableTailForgotten    = false // repair
 	WaitForRoomInside     = false
+	NoFloor               = false // rule 24
 )

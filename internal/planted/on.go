@@ -29,4 +29,5 @@ var (
 	RepairUnrecorded      = fault == "repair-unrecorded"
 	TableTailForgotten    = fault == "table-tail-forgotten"
 	WaitForRoomInside     = fault == "wait-for-room-inside"
+	NoFloor               = fault == "no-floor"
 )

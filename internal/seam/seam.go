@@ -5,6 +5,8 @@
 package seam
 
 import (
+	"time"
+
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"dedupstore/mmapfilter"
@@ -30,6 +32,10 @@ type Seams struct {
 	SelfCheckEvery int
 	// SpanWords is the size span of a segment in words. 0: as designed.
 	SpanWords int64
+	// StatusInterval is the time between two publications of STATUS. 0: as
+	// designed, and none at all where a test has put in an FS, whose calls it
+	// may count.
+	StatusInterval time.Duration
 }
 
 // At calls Point, if there is one.

@@ -34,4 +34,5 @@ var table = []row{
 	{"RepairUnrecorded", "repair-unrecorded", "repair: what is lost is written down before a change", "store", "TestRepairPowerLoss"},
 	{"TableTailForgotten", "table-tail-forgotten", "repair: a table's missing end is a gap", "store", "TestCarveDamage"},
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
+	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
 }
