@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -84,6 +85,9 @@ func repairDir(ctx context.Context, dir string, o RepairOptions, so *Options) (*
 	if o.To == "" {
 		o.To = dir + ".repaired"
 	}
+	if rel, err := filepath.Rel(dir, o.To); err == nil && filepath.IsLocal(rel) {
+		return nil, fmt.Errorf("store: %s is in the store that is to be repaired", o.To)
+	}
 	lock, err := lockStore(opts.seams.FS, dir, !o.Apply)
 	if err != nil {
 		return nil, err
@@ -136,6 +140,12 @@ func (r *repairer) repairLocked() error {
 		return err
 	}
 	found, err := verifyLocked(r.ctx, r.dir, VerifyOptions{Deep: true, Progress: r.o.Progress}, &r.opts, r.identity)
+	if errors.Is(err, syscall.EIO) {
+		// The disk does not give a page. If that is of a table, the others can
+		// be read; else reading it for the copy fails again.
+		found, err = &Report{URLs: -1}, nil
+		found.add(r.opts.seams.FS.PathJoin(r.dir, pebbleDir), readsFail, errUnreadable)
+	}
 	if err != nil {
 		return err
 	}
@@ -179,6 +189,9 @@ func (r *repairer) repairLocked() error {
 	}
 	return nil
 }
+
+// errUnreadable stands for EIO where it is a fault of the store.
+var errUnreadable = errors.New("the disk does not give all of it")
 
 // partOf is the part of the store that a fault's path is in: logDir, pebbleDir
 // or a file's name.

@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"dedupstore/mmapfilter"
 	"dedupstore/wal"
@@ -378,6 +380,61 @@ func TestRepairForeignTable(t *testing.T) {
 	r := repairCheck(t, dir, "tables")
 	if len(r.Tables.Foreign) != 1 || r.Tables.Lost != 1500 {
 		t.Errorf("%+v", r.Tables)
+	}
+}
+
+// TestRepairCompacted damages a table that others were merged into.
+func TestRepairCompacted(t *testing.T) {
+	base := repairBase(t, true)
+	w := onDisk(t)
+	s := mustOpen(t, base, w.options())
+	must(t, s.Compact(t.Context()))
+	must(t, s.Close())
+	for _, d := range repairDamages {
+		if !strings.HasPrefix(d.name, "table: ") {
+			continue
+		}
+		t.Run(d.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "store")
+			must(t, os.CopyFS(dir, os.DirFS(base)))
+			d.damage(t, dir)
+			repairCheck(t, dir, "tables")
+		})
+	}
+}
+
+// TestRepairUnreadable has the disk not give a part of a table.
+func TestRepairUnreadable(t *testing.T) {
+	w := onDisk(t)
+	must(t, os.Rename(repairBase(t, true), w.dir))
+	bad := largest(t, repairGlob(t, w.dir, "pebble/*.sst"))
+	w.fault = func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt && op.Path == bad && op.Offset < 5000 {
+			return syscall.EIO
+		}
+		return nil
+	}
+	r, err := repairDir(t.Context(), w.dir, RepairOptions{Apply: true}, w.options())
+	must(t, err)
+	missing, s := missingKeys(t, r.Store, w.plainOptions())
+	defer s.Close()
+	if r.Tables == nil || !r.Tables.Exact || r.Tables.Lost != int64(len(missing)) || len(r.Left) > 0 || len(missing) > 1500 {
+		t.Errorf("%d URLs are lost; %+v, left %+v", len(missing), r.Tables, r.Left)
+	}
+	for _, i := range missing {
+		if !inRanges(t, r.Tables.Ranges, s.word(key(i))) {
+			t.Errorf("key %d is lost and in no range", i)
+		}
+	}
+}
+
+// TestRepairInto: a new store is never made in the old one.
+func TestRepairInto(t *testing.T) {
+	dir := repairBase(t, true)
+	for _, to := range []string{dir, filepath.Join(dir, "new")} {
+		if _, err := repairDir(t.Context(), dir, RepairOptions{To: to}, onDisk(t).options()); err == nil {
+			t.Errorf("%s: no error", to)
+		}
 	}
 }
 
