@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"dedupstore/internal/crashfs"
@@ -38,19 +39,19 @@ func TestRepairPowerLoss(t *testing.T) {
 				t.Fatal(err)
 			}
 			whole := damaged.Clone()
-			ops := 0
+			var ops atomic.Int64
 			whole.SetHook(func(op crashfs.Op) error {
 				if op.Changes() {
-					ops++
+					ops.Add(1)
 				}
 				return nil
 			})
 			first := repairOn(t, whole)
 			repairSound(t, whole, first)
 			rng := seeded(t)
-			const points = 25
+			const points = max(25/damageThin, 3)
 			for i := range points {
-				repairCut(t, damaged.Clone(), rng, 1+ops*i/points, first)
+				repairCut(t, damaged.Clone(), rng, 1+int(ops.Load())*i/points, first)
 			}
 		})
 	}
@@ -99,18 +100,20 @@ func repairCut(t *testing.T, disk *crashfs.Disk, rng *rand.Rand, n int, first *R
 	percent := []int{0, 50, 100}[rng.IntN(3)]
 	var image *crashfs.Disk
 	var where string
-	ops := 0
+	var ops atomic.Int64
+	taken := make(chan struct{})
 	disk.SetHook(func(op crashfs.Op) error {
-		if !op.Changes() {
-			return nil
-		}
-		if ops++; ops == n {
+		if op.Changes() && ops.Add(1) == int64(n) {
 			image, where = disk.Crash(rng, percent), op.Kind+" "+op.Path
+			close(taken)
 		}
 		return nil
 	})
 	repairOn(t, disk)
 	disk.SetHook(nil)
+	if ops.Load() >= int64(n) {
+		<-taken
+	}
 	if image == nil {
 		return // this time there were fewer
 	}

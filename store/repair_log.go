@@ -1,15 +1,12 @@
 package store
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"dedupstore/internal/planted"
 	"dedupstore/wal"
 )
 
@@ -343,157 +340,4 @@ func (s *Store) inSegment(id segmentID, words []word, seen map[word]bool) error 
 		}
 	}
 	return wrapPebble(it.Close())
-}
-
-// replaySalvaged is replay of a record that others before it may be missing
-// of. It makes up for those that said something of segments, and says so. What
-// makes no sense is left out. An error is of a version not known.
-func (r *registry) replaySalvaged(m *memtable, rec wal.Record) (note string, err error) {
-	switch rec.Kind {
-	case recordAdds:
-		a, err := decodeAdds(rec.Payload)
-		if err != nil {
-			return "left out: " + err.Error(), nil
-		}
-		if m.segment != 0 && m.segment != a.segment {
-			return fmt.Sprintf("left out, with %d words: it adds to segment %d, and its file to %d", a.len(), a.segment, m.segment), nil
-		}
-		note = r.makeLost(m, a.segment)
-	case recordMade:
-		id, _, err := decodeMade(rec.Payload)
-		if err == nil && id >= r.nextSegment {
-			note = r.closeLost(m, id)
-		}
-	case recordClosed:
-		if id, err := decodeClosed(rec.Payload); err == nil {
-			note = r.makeLost(m, id)
-		}
-	}
-	if err := r.replay(m, rec); errors.Is(err, ErrVersion) {
-		return note, err
-	} else if err != nil {
-		note = strings.TrimPrefix(note+"; left out: "+err.Error(), "; ")
-	}
-	return note, nil
-}
-
-// makeLost makes a segment whose record is lost, as records make them.
-func (r *registry) makeLost(m *memtable, id segmentID) string {
-	if id < r.nextSegment {
-		return ""
-	}
-	note := r.closeLost(m, id)
-	r.nextSegment = id + 1
-	r.setSegment(id, segmentRow{
-		incarnation: r.namespaces[0].incarnation,
-		spanKind:    spanSize, span: uint64(id), state: segmentOpen,
-	})
-	return strings.TrimPrefix(note+fmt.Sprintf("; the record that made segment %d is lost: made with what all have", id), "; ")
-}
-
-// closeLost closes the segments that were open when the next one was made.
-func (r *registry) closeLost(m *memtable, next segmentID) (note string) {
-	for _, id := range r.ids() {
-		if row := r.segments[id]; row.state == segmentOpen && id < next {
-			row.state, row.closedIn = segmentClosed, m.file
-			r.setSegment(id, row)
-			note += fmt.Sprintf("; the record that closed segment %d is lost: closed", id)
-		}
-	}
-	return strings.TrimPrefix(note, "; ")
-}
-
-// A repairRecord is what a repair of the log has lost, in a file of the store's
-// directory. It is written before the first change, and stays.
-type repairRecord struct {
-	Finished bool     `json:"finished"`
-	Gaps     []LogGap `json:"gaps"`
-
-	name string
-}
-
-const (
-	repairPrefix = "repair-"
-	repairSuffix = ".json"
-	maxRecord    = 64 << 20 // bytes
-)
-
-func repairName(n int) string { return fmt.Sprintf(repairPrefix+"%04d"+repairSuffix, n) }
-
-// readRecord reads the record of a repair that did not end, or names the next
-// one.
-func (r *repairer) readRecord() error {
-	fsys := r.opts.seams.FS
-	names, err := fsys.List(r.dir)
-	if err != nil {
-		return fmt.Errorf("store: list %s: %w", r.dir, err)
-	}
-	n := 1
-	for slices.Contains(names, repairName(n)) {
-		n++
-	}
-	r.record = &repairRecord{name: repairName(n), Finished: true}
-	if n == 1 {
-		return nil
-	}
-	last := &repairRecord{name: repairName(n - 1)}
-	b, err := readSmallFile(fsys, fsys.PathJoin(r.dir, last.name), maxRecord)
-	if err == nil {
-		err = json.Unmarshal(b, last)
-	}
-	if err != nil {
-		r.report.note("%s cannot be read: %v", last.name, err)
-		return nil
-	}
-	if !last.Finished {
-		r.record = last
-		r.report.Log = last.gaps(newLogRepair(nil))
-		r.report.note("an earlier repair did not end; what it has found lost is in this report too")
-	}
-	return nil
-}
-
-// gaps adds what an earlier run has found. The files of its gaps may be put
-// aside by now.
-func (rec *repairRecord) gaps(l *LogRepair) *LogRepair {
-	for _, g := range rec.Gaps {
-		same := func(h LogGap) bool { return h.Path == g.Path && h.Offset == g.Offset }
-		if i := slices.IndexFunc(l.Gaps, same); i >= 0 {
-			l.Gaps[i] = g
-		} else {
-			l.Gaps = append(l.Gaps, g)
-		}
-	}
-	l.sum()
-	return l
-}
-
-// openRecord writes the record before the first change.
-func (r *repairer) openRecord() error {
-	if planted.RepairUnrecorded {
-		return nil
-	}
-	r.record.Finished, r.record.Gaps = false, r.report.Log.Gaps
-	return r.writeRecord()
-}
-
-// closeRecord says that the repair has ended.
-func (r *repairer) closeRecord() error {
-	if r.record == nil || r.record.Finished || r.report.Tables != nil {
-		return nil // a store that is copied is not written to
-	}
-	r.record.Finished = true
-	r.report.note("%s keeps what is lost", r.record.name)
-	return r.writeRecord()
-}
-
-func (r *repairer) writeRecord() error {
-	b, err := json.MarshalIndent(r.record, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := publishFile(r.opts.seams.FS, r.dir, r.record.name, append(b, '\n')); err != nil {
-		return fmt.Errorf("store: write %s: %w", r.record.name, err)
-	}
-	return nil
 }
