@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"dedupstore/mmapfilter"
 )
@@ -77,18 +78,40 @@ func TestGrowWhileAsked(t *testing.T) {
 	eventually(t, "the last build", func() bool { return s.Stats().Bitmap.Load <= 1 })
 }
 
-// TestFlushDuringBuild flushes words, old and new segments' ones, into places
-// that the scan of a build has passed.
+// TestFlushDuringBuild flushes words into places that the scan of a build has
+// passed: nine of its ten steps are done, and the last one waits for the flush.
 func TestFlushDuringBuild(t *testing.T) {
-	w := inMemory(t).spanned()
-	w.o.ExpectedURLs, w.buildWords = 100, 10
-	s := w.open()
-	for i := 0; i < 3000; i += 50 {
-		s.add(New, keys(i, i+50)...)
-		s.flush()
+	w := inMemory(t)
+	w.o.ExpectedURLs, w.memtableWords, w.buildWords = 100, 500, 10
+	var s *testStore
+	steps, released := 0, false // of the maintainer alone
+	ninth := make(chan struct{})
+	w.point = func(at string) {
+		switch {
+		case at == "build-step":
+			if steps++; steps == 9 {
+				close(ninth)
+			}
+		case at == "released" && steps == 9:
+			released = true
+		case at == "step" && steps == 9 && released:
+			s.maintainer.build.next = time.Time{}
+		case at == "step" && steps == 9:
+			s.maintainer.build.next = time.Now().Add(time.Hour)
+		}
 	}
-	s.healthy()
-	s.has(Seen, keys(0, 3000)...)
+	s = w.open()
+	s.add(New, keys(0, 100)...)
+	s.flush()
+	s.add(New, keys(100, 190)...)
+	s.kick()
+	within(t, "nine steps", ninth)
+	s.flush()
+	eventually(t, "the build's end", func() bool { s.kick(); return s.Stats().Build.Builds > 0 })
+	if x := s.Stats(); x.Build.Builds != 1 || x.Bitmap.Capacity != 200 {
+		t.Errorf("got %+v for %d URLs", x.Build, x.Bitmap.Capacity)
+	}
+	s.has(Seen, keys(0, 190)...)
 }
 
 // TestGrowOnFullDisk has no room for a larger bitmap: adds go on, answers stay

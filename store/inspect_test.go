@@ -56,7 +56,11 @@ func inspected(t *testing.T) *world {
 	must(t, s.Sync(t.Context()))
 	s.add(New, keys(150, 151)...) // its record says what was synced
 	killed := onDisk(t)
-	copyTree(t, w.dir, killed.dir)
+	s.maintainer.mu.Lock() // it may be removing what it has flushed
+	for os.CopyFS(killed.dir, os.DirFS(w.dir)) != nil {
+		must(t, os.RemoveAll(killed.dir)) // Pebble removes old files when it likes
+	}
+	s.maintainer.mu.Unlock()
 	s.close()
 	return killed
 }
