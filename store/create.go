@@ -117,6 +117,16 @@ func begins(fsys vfs.FS, path, text string, limit int) (bool, error) {
 
 // create makes an empty store in dir, which exists and is locked.
 func create(o *Options, dir string) error {
+	id, err := newIdentity(o)
+	if err != nil {
+		return err
+	}
+	return createWith(o, dir, id, newRegistry(uint64(cmp.Or(o.ExpectedURLs, defaultExpectedURLs))), nil)
+}
+
+// createWith makes a store with the given identity and registry. words, if not
+// nil, writes the tables of the segments' words and returns their paths.
+func createWith(o *Options, dir string, id *identity, r *registry, words func(*Store) ([]string, error)) error {
 	fsys := o.seams.FS
 	names, err := fsys.List(dir)
 	if err != nil {
@@ -135,11 +145,6 @@ func create(o *Options, dir string) error {
 			}
 		}
 	}
-	id, err := newIdentity(o)
-	if err != nil {
-		return err
-	}
-	r := newRegistry(uint64(cmp.Or(o.ExpectedURLs, defaultExpectedURLs)))
 	for _, sub := range []string{logDir, pebbleDir, tmpDir} {
 		if err := fsys.MkdirAll(fsys.PathJoin(dir, sub), 0o700); err != nil {
 			return err
@@ -148,7 +153,7 @@ func create(o *Options, dir string) error {
 	if err := createBitmap(o, dir, id, r); err != nil {
 		return err
 	}
-	if err := createPebble(o, dir, id, r); err != nil {
+	if err := createPebble(o, dir, id, r, words); err != nil {
 		return err
 	}
 	log, err := wal.Create(fsys, fsys.PathJoin(dir, logDir),
@@ -183,8 +188,8 @@ func createBitmap(o *Options, dir string, id *identity, r *registry) error {
 	return f.Close()
 }
 
-// createPebble makes a Pebble whose only content is the registry.
-func createPebble(o *Options, dir string, id *identity, r *registry) error {
+// createPebble makes a Pebble whose only content is the registry, and words.
+func createPebble(o *Options, dir string, id *identity, r *registry, words func(*Store) ([]string, error)) error {
 	// Pebble does not come back from a MANIFEST that it cannot write.
 	if err := newSpace(o, dir).check(minStep); err != nil {
 		return err
@@ -199,8 +204,15 @@ func createPebble(o *Options, dir string, id *identity, r *registry) error {
 			return err
 		}
 		rows := s.tmpTable(r.ingest, 0)
-		if _, err = s.writeRows(rows, r); err == nil {
-			err = s.db.Ingest(context.Background(), []string{rows})
+		paths := []string{rows}
+		_, err = s.writeRows(rows, r)
+		if err == nil && words != nil {
+			var more []string
+			more, err = words(s)
+			paths = append(paths, more...)
+		}
+		if err == nil {
+			err = s.db.Ingest(context.Background(), paths)
 		}
 		return errors.Join(err, s.db.Close())
 	})

@@ -208,5 +208,6 @@ func (s *Store) setFloor(urls uint64) error {
 	s.mu.registry.floor = urls
 	record := s.log.Append(recordFloor, appendFloor(nil, urls))
 	s.mu.Unlock()
+	s.kick()
 	return s.waitSynced(record)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 )
@@ -30,8 +31,10 @@ type cutter struct {
 	rng      *rand.Rand
 	percent  int
 	answered atomic.Int64
-	passed   map[string]int
-	cuts     []cut
+
+	mu     sync.Mutex // an Add freezes too
+	passed map[string]int
+	cuts   []cut
 }
 
 // cutsOfStep returns up to which passage of a step the power is cut: at the
@@ -43,14 +46,15 @@ func cutsOfStep() int {
 	return 2
 }
 
-// watch has the cutter at each step. The world's steps are passed under the
-// lock or by the maintainer: one after the other.
+// watch has the cutter at each step.
 func (c *cutter) watch(w *world) {
 	c.passed = map[string]int{}
 	w.point = func(name string) {
 		if !slices.Contains(steps, name) {
 			return
 		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		n := c.passed[name]
 		c.passed[name]++
 		if n&(n-1) != 0 || n >= cutsOfStep() {

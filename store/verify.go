@@ -98,18 +98,25 @@ func verifyDir(ctx context.Context, dir string, o VerifyOptions, so *Options) (*
 		return nil, err
 	}
 	defer lock.Close()
-	r := &Report{Deep: o.Deep, URLs: -1}
 	id, err := readIdentity(opts.seams.FS, opts.seams.FS.PathJoin(dir, identityName))
 	if isSystem(err) {
 		return nil, err
 	}
 	if err != nil {
+		r := &Report{Deep: o.Deep, URLs: -1}
 		r.add(opts.seams.FS.PathJoin(dir, identityName), doesNotOpen, err)
 		return r, nil
 	}
-	s := &Store{dir: dir, opts: opts, identity: id, poisoned: make(chan struct{})}
-	s.events = newPebbleEvents(s.poison, opts.Logger)
-	err = s.verifyFiles(ctx, r, o)
+	return verifyLocked(ctx, dir, o, &opts, id)
+}
+
+// verifyLocked is Verify of a store whose lock is held, shared or not.
+func verifyLocked(ctx context.Context, dir string, o VerifyOptions, so *Options, id *identity) (*Report, error) {
+	r := &Report{Deep: o.Deep, URLs: -1}
+	s := &Store{dir: dir, opts: *so, identity: id, poisoned: make(chan struct{})}
+	s.opts.ReadOnly = true
+	s.events = newPebbleEvents(s.poison, so.Logger)
+	err := s.verifyFiles(ctx, r, o)
 	if r.unread != nil {
 		return nil, errors.Join(r.unread, err)
 	}

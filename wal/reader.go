@@ -46,8 +46,10 @@ type Chain struct {
 	LastChecksum uint64 // of the last good frame, marks included
 	Torn         *Torn  // nil if the log ends as it should
 
-	fs    vfs.FS
-	store [16]byte
+	fs       vfs.FS
+	store    [16]byte
+	salvaged bool   // by Salvage: there may be gaps between the frames
+	needed   Needed // of Salvage
 }
 
 // A FileInfo describes a log file.
@@ -101,9 +103,9 @@ type Record struct {
 // what was in it. The others stay until afterwards, and then leave lowest
 // number first.
 func (c *Chain) Next(meta [MetaBytes]byte) Start {
-	s := Start{File: 1, FirstLSN: c.Last + 1, Chain: c.LastChecksum, Meta: meta}
+	s := Start{File: max(c.needed.File, 1), FirstLSN: c.Last + 1, Chain: c.LastChecksum, Meta: meta}
 	for _, f := range c.Files {
-		if !f.Discard && !f.Prepared {
+		if !f.Discard && !f.Prepared && f.File >= c.needed.File {
 			s.File, s.SealedEnd = f.File+1, f.End
 		}
 	}
@@ -156,10 +158,13 @@ func (c *Chain) Replay(i int, fn func(Record) error) error {
 		return err
 	}
 	defer w.close()
-	if w.end < info.End {
+	if w.end < info.End && info.Records > 0 {
 		return corrupt(info.Path, w.end, 0, fmt.Sprintf("the file had %d good bytes when it was read", info.End), nil)
 	}
-	w.end = info.End
+	w.end = min(w.end, info.End)
+	if c.salvaged {
+		return c.replaySalvaged(w, info, fn)
+	}
 	w.seek(info.Start)
 	walk := walk{window: w, salt: fileSalt(c.store, info.File), want: info.FirstLSN, prev: info.chain}
 	for {

@@ -28,6 +28,7 @@ var (
 	errUsage       = errors.New("usage")
 	errInterrupted = errors.New("interrupted")
 	errFaults      = errors.New("the store is damaged")
+	errNotRepaired = errors.New("the store is still damaged")
 	errDamagedFile = errors.New("it is damaged")
 
 	errSomeNew    = errors.New("at least one is new")
@@ -51,7 +52,8 @@ var exits = []struct {
 	{is: store.ErrLocked, code: 3, hint: "wait until that process ends, or stop it"},
 	{is: store.ErrCorrupt, code: 4, hint: `nothing was deleted; "dedupstore verify --deep --store DIR" lists the damage`},
 	{is: store.ErrVersion, code: 4, hint: "use the version that wrote it, or a newer one"},
-	{is: errFaults, code: 4, hint: "nothing was changed"},
+	{is: errFaults, code: 4, hint: `nothing was changed; "dedupstore repair --store DIR" says what can be had back`},
+	{is: errNotRepaired, code: 4, hint: "nothing that cannot be read was deleted"},
 	{is: errDamagedFile, code: 4, hint: "nothing was changed"},
 	{is: store.ErrDiskFull, code: 5, hint: "make room and run it again"},
 	{is: errReported, code: exitOther, silent: true},

@@ -17,6 +17,8 @@ what it means. Nothing is changed. The exit code is 4 if there is any.
 
     --deep                read everything; without it only headers, checksums,
                           the log and the registry are read
+    --repair              then say what "dedupstore repair" would do about it;
+                          with --json that report alone, which has the faults
     --json                print one JSON object
 ` + storeFlagsUsage + `
 Examples:
@@ -27,7 +29,8 @@ Examples:
 func newVerify(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "verify", Long: verifyUsage, Args: cobra.NoArgs}
 	var o store.VerifyOptions
-	var asJSON bool
+	var asJSON, repair bool
+	cmd.Flags().BoolVar(&repair, "repair", false, "")
 	cmd.Flags().BoolVar(&o.Deep, "deep", false, "")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -41,10 +44,17 @@ func newVerify(p *program) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if asJSON {
+		repair = repair && !report.OK()
+		switch {
+		case asJSON && repair:
+		case asJSON:
 			err = p.printJSON(report)
-		} else {
+		default:
 			err = writeOut(p.stdout, reportText(report))
+		}
+		if repair && err == nil {
+			// A dry run: to change anything takes "repair --apply".
+			return p.repair(cmd.Context(), store.RepairOptions{}, asJSON)
 		}
 		if !report.OK() {
 			return fmt.Errorf("%s: %w", p.path(), errFaults)

@@ -22,6 +22,8 @@ const (
 	SegmentRecordLate     = false // rule 16
 	BuildMissesFlush      = false // rule 17
 	PagesUnchecked        = false // rule 21
+	RepairUnrecorded      = false // repair
+	TableTailForgotten    = false // repair
 	WaitForRoomInside     = false
 	NoFloor               = false // rule 24
 	CountersUnstuck       = false // rule 18

@@ -26,6 +26,8 @@ var (
 	SegmentRecordLate     = fault == "segment-record-late"
 	BuildMissesFlush      = fault == "build-misses-flush"
 	PagesUnchecked        = fault == "pages-unchecked"
+	RepairUnrecorded      = fault == "repair-unrecorded"
+	TableTailForgotten    = fault == "table-tail-forgotten"
 	WaitForRoomInside     = fault == "wait-for-room-inside"
 	NoFloor               = fault == "no-floor"
 	CountersUnstuck       = fault == "counters-unstuck"

@@ -31,6 +31,8 @@ var table = []row{
 	{"SegmentRecordLate", "segment-record-late", "16: a segment's record stands before the first that names it", "store", "TestSegmentRecordFirst"},
 	{"BuildMissesFlush", "build-misses-flush", "17: a flush beside a build sets its bits in both", "store", "TestFlushDuringBuild"},
 	{"PagesUnchecked", "pages-unchecked", "21: a page is checked before its \"no\" counts", "store", "TestFlippedAtRest"},
+	{"RepairUnrecorded", "repair-unrecorded", "repair: what is lost is written down before a change", "store", "TestRepairPowerLoss"},
+	{"TableTailForgotten", "table-tail-forgotten", "repair: a table's missing end is a gap", "store", "TestCarveDamage"},
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
 	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
 	{"CountersUnstuck", "counters-unstuck", "18: a counter of 15 is never taken from", "counting", "TestSaturated"},
