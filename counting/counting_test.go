@@ -2,14 +2,11 @@ package counting
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -249,96 +246,6 @@ func TestNet(t *testing.T) {
 	}
 }
 
-// failWriter fails at the n-th write.
-type failWriter struct {
-	n   int
-	err error
-}
-
-func (w *failWriter) Write(b []byte) (int, error) {
-	if w.n--; w.n < 0 {
-		return 0, w.err
-	}
-	return len(b), nil
-}
-
-// TestErrors has everything around a pass fail in its turn. The error is passed
-// on, and is the answer from then on.
-func TestErrors(t *testing.T) {
-	boom := errors.New("boom")
-	fails := func() ([]uint64, error) { return nil, boom }
-	for _, c := range []struct {
-		name   string
-		change func(*Job)
-		where  string
-	}{
-		{"plus", func(j *Job) { j.Plus = append(j.Plus, fails) }, "words to add"},
-		{"minus", func(j *Job) { j.Minus = append(j.Minus, fails) }, "words to take"},
-		{"bits", func(j *Job) { j.Bits = func(uint64, []uint64) error { return boom } }, "bits of page 0"},
-		{"header", func(j *Job) { j.New = &failWriter{0, boom} }, "write the header"},
-		{"page 0", func(j *Job) { j.New = &failWriter{1, boom} }, "write page 0"},
-		{"page 1", func(j *Job) { j.New = &failWriter{2, boom} }, "write page 1"},
-		{"trailer", func(j *Job) { j.New = &failWriter{3, boom} }, "write the trailer"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			j := Job{Header: smallHeader(1), New: io.Discard, Plus: sources([]uint64{1})}
-			c.change(&j)
-			p, err := NewPass(j)
-			for range 2 {
-				if err == nil || p != nil {
-					_, err = p.Step(10)
-				}
-				if !errors.Is(err, boom) || !strings.Contains(err.Error(), c.where) {
-					t.Errorf("error %v, want %v at %q", err, boom, c.where)
-				}
-			}
-		})
-	}
-}
-
-// TestReadError tells a device that does not give a page from damage.
-func TestReadError(t *testing.T) {
-	var file buffer
-	runJob(t, Job{Header: smallHeader(1), New: &file})
-	boom := errors.New("boom")
-	for _, at := range []int{0, 10, headerBytes, headerBytes + 20000, file.Len() - 1} {
-		b := file.Bytes()
-		r, err := NewReader(io.MultiReader(bytes.NewReader(b[:at]), errReader{boom}), "some/path", int64(len(b)))
-		if err == nil {
-			_, err = r.Check(t.Context())
-		}
-		if !errors.Is(err, boom) || errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), fmt.Sprintf("some/path at offset %d", at)) {
-			t.Errorf("at %d: error %v", at, err)
-		}
-	}
-}
-
-type errReader struct{ err error }
-
-func (r errReader) Read([]byte) (int, error) { return 0, r.err }
-
-// TestCancel looks at the context between pages.
-func TestCancel(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	pages := 0
-	j := Job{Header: smallHeader(1), New: io.Discard, Bits: func(uint64, []uint64) error {
-		pages++
-		cancel()
-		return nil
-	}}
-	if _, err := Transform(ctx, j); !errors.Is(err, context.Canceled) || pages != 1 {
-		t.Errorf("error %v after %d pages", err, pages)
-	}
-	var file buffer
-	runJob(t, Job{Header: smallHeader(1), New: &file})
-	if _, err := file.reader(t).Check(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Check: error %v", err)
-	}
-	if _, err := Compare(ctx, file.reader(t), nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("Compare: error %v", err)
-	}
-}
-
 // TestPrecedes wants old counters that the new ones can be made from.
 func TestPrecedes(t *testing.T) {
 	h := smallHeader(5)
@@ -448,42 +355,5 @@ func TestNothingAllocated(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations for a page", n)
-	}
-}
-
-// TestCompare finds what a file has too little and too much.
-func TestCompare(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	h := smallHeader(1)
-	words := sortedWords(rng, 3000)
-	full := slices.Repeat([]uint64{1 << 63}, 20) // 15 hides what is behind it
-	var file buffer
-	runJob(t, Job{Header: h, Plus: sources(words, full), New: &file})
-	const block = 100
-	inBlock := func(w uint64) bool { b, _ := bits.Mul64(w, h.Blocks); return b == block }
-	extra := words[slices.IndexFunc(words, inBlock)]
-	for _, c := range []struct {
-		name      string
-		words     []Words
-		low, high uint64
-	}{
-		{"equal", sources(words, full), 0, 0},
-		{"fewer of 15", sources(words, full[:3]), 0, 0},
-		{"one that the file lacks", sources(words, full, []uint64{extra}), 7, 0},
-		{"two that the file lacks", sources(words, full, []uint64{extra, words[2999]}), 14, 0},
-		{"one that it has too much", sources(slices.DeleteFunc(slices.Clone(words), func(w uint64) bool { return w == extra }), full), 0, 7},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			d, err := Compare(t.Context(), file.reader(t), c.words)
-			if err != nil || d.Low != c.low || d.High != c.high || d.Words != 3020 {
-				t.Errorf("%+v, want %d low and %d high; %v", d, c.low, c.high, err)
-			}
-			if d.Low > 0 && d.FirstLow != block {
-				t.Errorf("the first is in block %d, want %d", d.FirstLow, block)
-			}
-		})
-	}
-	if _, err := Compare(t.Context(), file.reader(t), sources([]uint64{2, 1})); !errors.Is(err, ErrOrder) {
-		t.Errorf("error %v, want %v", err, ErrOrder)
 	}
 }
