@@ -7,13 +7,18 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
@@ -497,6 +502,73 @@ func TestClaimsCrash(t *testing.T) {
 			}
 		})
 	}
+}
+
+// claimChildEnv is where TestClaimChild has its store.
+const claimChildEnv = "DEDUPSTORE_TEST_CLAIM_CHILD"
+
+// TestClaimChild is a process that commits some claims and dies with the others
+// open. Without its environment it does nothing.
+func TestClaimChild(t *testing.T) {
+	dir := os.Getenv(claimChildEnv)
+	if dir == "" {
+		return
+	}
+	s := mustOpen(t, dir, killOptions(Interval))
+	claims, answers := make([]Claim, claimChildKeys), make([]Answer, claimChildKeys)
+	must(t, s.ClaimBatch(t.Context(), keys(0, claimChildKeys), 0, claims, answers))
+	must(t, s.CommitBatch(t.Context(), claims[:claimChildKeys/2], make([]bool, claimChildKeys/2)))
+	must(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	select {} // until the signal is there
+}
+
+const claimChildKeys = 5000 // more than two memtables
+
+// TestClaimsKilled kills a process with open claims.
+func TestClaimsKilled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestClaimChild$")
+	child.Env = append(os.Environ(), claimChildEnv+"="+dir)
+	out, err := child.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the child: %v\n%s", err, out)
+	}
+	s := mustOpen(t, dir, killOptions(Interval))
+	claims, answers := make([]Claim, claimChildKeys), make([]Answer, claimChildKeys)
+	must(t, s.ClaimBatch(t.Context(), keys(0, claimChildKeys), 0, claims, answers))
+	for i, a := range answers {
+		if want := map[bool]Answer{true: Seen, false: New}[i < claimChildKeys/2]; a != want {
+			t.Fatalf("%s: got %v, want %v", key(i), a, want)
+		}
+	}
+	must(t, s.Close())
+}
+
+// TestCommitDiskFull commits on a full disk until that is refused. What was
+// refused is claimed as before, and committed when there is space.
+func TestCommitDiskFull(t *testing.T) {
+	w := inMemory(t)
+	w.memtableWords = 200
+	s := w.open()
+	const n = 1000
+	claims, answers := make([]Claim, n), make([]Answer, n)
+	must(t, s.ClaimBatch(t.Context(), keys(0, n), 0, claims, answers))
+	w.mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 10, TotalBytes: 1 << 30})
+	committed := make([]bool, n)
+	is(t, "CommitBatch", s.CommitBatch(t.Context(), claims, committed), ErrDiskFull)
+	refused := slices.Index(committed, false)
+	if refused < 0 || slices.Contains(committed[refused:], true) {
+		t.Fatalf("committed are %v", committed)
+	}
+	s.has(Seen, keys(0, refused)...)
+	s.has(New, keys(refused, n)...)
+	s.claim(Busy, key(refused), 0)
+	is(t, "Commit", claims[n-1].Commit(t.Context()), ErrDiskFull)
+	w.mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 29, TotalBytes: 1 << 30})
+	s.flush()
+	must(t, s.CommitBatch(t.Context(), claims[refused:], committed[refused:]))
+	s.add(Seen, keys(0, n)...)
+	s.urls(n)
 }
 
 // TestCommitWaits holds the log's write up: a commit is not answered before its
