@@ -19,8 +19,8 @@ import (
 // It begins between flushes. From then on flushes set their words' bits in
 // both; then the scan begins. A word is either in Pebble when the scan comes
 // to its place, or its flush comes later and sets it. So the scan need not see
-// one moment, and holds no table of Pebble's: each step opens an iterator of
-// its own.
+// one moment, and holds no table of Pebble's: each step opens those that it
+// needs.
 //
 // Nothing rests on the new file before the switch. A crash, a full disk or a
 // Close before it costs only the file.

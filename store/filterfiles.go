@@ -146,7 +146,7 @@ func (s *Store) openFilter(f *found, ff *filterFile, of []segmentID) (*filter, e
 		m, err := mmapfilter.Open(s.opts.seams.Device, ff.path, s.identity.id, s.opts.ReadOnly)
 		if err == nil {
 			open := &filter{Filter: m, path: ff.path}
-			s.believe(f, open, of)
+			s.believe(f, open, ff.span, of)
 			return open, nil
 		}
 		if notOurs(err) {
@@ -173,11 +173,13 @@ func reasonOf(err error) string {
 
 // believe tells a filter whose page sums count from one that a crash has left:
 // after the last sync of that one bits may have been set, and be there or not.
-// What no flush can have touched since is as good as after a Close.
-func (s *Store) believe(f *found, open *filter, of []segmentID) {
+// What no flush can have touched since is as good as after a Close: the filter
+// of a closed span, but never the bitmap, in which a segment of which Pebble
+// does not know yet has its bits too.
+func (s *Store) believe(f *found, open *filter, span spanID, of []segmentID) {
 	r := f.registry
 	synced := open.header().Ingest >= r.ingestOf(of)
-	if synced && (f.clean || len(of) > 0 && r.closed(of)) {
+	if synced && (f.clean || span != spanID{} && r.closed(of)) {
 		err := open.TrustSums()
 		if err == nil {
 			return

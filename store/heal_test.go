@@ -415,3 +415,39 @@ func TestGrowFloor(t *testing.T) {
 		}
 	}
 }
+
+// TestKilledInFirstFlushOfSegment kills a store between the bits and the ingest
+// of the first words of a segment, when all that Pebble knows are closed: the
+// bitmap's sums do not count, although it was synced for all of those.
+func TestKilledInFirstFlushOfSegment(t *testing.T) {
+	w := inMemory(t).spanned()
+	w.o.Durability = Sync
+	var killed *world
+	full := false // of the test's goroutine, before the maintainer flushes
+	rng := seeded(t)
+	w.point = func(at string) {
+		if at == "filter-made" && full {
+			killed = w.crash(rng, 100)
+		}
+	}
+	s := w.open()
+	s.add(New, keys(0, 300)...)
+	s.flush()
+	s.healthy()
+	s.close()
+	s = w.open()
+	if !s.mu.registry.closed(s.mu.registry.ids()) {
+		t.Fatal("a segment is open")
+	}
+	full = true
+	s.add(New, keys(300, 400)...)
+	s.flush()
+	if killed == nil {
+		t.Fatal("no filter was made")
+	}
+	after := killed.open()
+	if x := after.Stats(); len(x.Unverified) == 0 || x.Filters.PagesBad+x.Filters.PagesHealed > 0 {
+		t.Errorf("unverified is %q, %+v", x.Unverified, x.Filters)
+	}
+	after.has(Seen, keys(0, 400)...)
+}
