@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"dedupstore/internal/planted"
 	"dedupstore/wal"
@@ -19,9 +20,12 @@ const (
 	New
 	// Seen means that the key was there.
 	Seen
+	// Busy means that the key was not there and that somebody holds a claim
+	// on it: it is not decided yet whether it will be seen.
+	Busy
 )
 
-var answerNames = [...]string{Unanswered: "unanswered", New: "new", Seen: "seen"}
+var answerNames = [...]string{Unanswered: "unanswered", New: "new", Seen: "seen", Busy: "busy"}
 
 // String returns the answer in lower case.
 func (a Answer) String() string {
@@ -34,17 +38,37 @@ func (a Answer) String() string {
 // maxPartKeys is how many keys of a batch are decided in one hold of the lock.
 const maxPartKeys = 4096
 
+// An ask is what a caller wants of the keys of a batch.
+type ask struct {
+	verb   verb
+	lease  time.Duration // of verbClaim
+	claims []Claim       // of verbClaim, one for each key: where those granted go
+}
+
+type verb uint8
+
+const (
+	verbHas    verb = iota // look
+	verbAdd                // insert what is not there
+	verbClaim              // claim what is not there
+	verbCommit             // insert what is claimed
+)
+
 // part is the scratch of some keys of a batch on their way: key -> digest ->
 // word -> answer.
 type part struct {
+	verb    verb
+	lease   time.Duration
 	words   []word
-	isNew   []bool  // inserted by this part
-	open    []int   // indexes of the words that the look did not find
-	rests   wal.LSN // highest record that the answers rest on
-	marked  wal.LSN // highest record of this part's own
-	fresh   int     // answers that are New
-	payload []byte  // of the log record
-	key     []byte  // of a Get
+	decided []Answer // New: inserted or claimed by this part; Busy; else Unanswered
+	tokens  []uint64 // of verbClaim: those granted; of verbCommit: those to check
+	open    []int    // indexes of the words that the look did not find
+	rests   wal.LSN  // highest record that the answers rest on
+	marked  wal.LSN  // highest record of this part's own
+	fresh   int      // answers that are New
+	busy    int      // answers that are Busy
+	payload []byte   // of the log record
+	key     []byte   // of a Get
 
 	filtered  filtered
 	unchecked int    // denied words since the last self-check
@@ -54,12 +78,21 @@ type part struct {
 var parts = sync.Pool{New: func() any { return new(part) }}
 
 // load makes the words of the keys.
-func (p *part) load(s *Store, keys []string) {
-	p.words, p.isNew, p.fresh, p.marked = p.words[:0], p.isNew[:0], 0, 0
+func (p *part) load(s *Store, keys []string, a ask) {
+	p.reset(a)
 	for _, k := range keys {
 		p.words = append(p.words, s.word(k))
-		p.isNew = append(p.isNew, false)
+		p.decided = append(p.decided, Unanswered)
 	}
+	if a.verb == verbClaim {
+		p.tokens = append(p.tokens, make([]uint64, len(keys))...)
+	}
+}
+
+func (p *part) reset(a ask) {
+	p.verb, p.lease = a.verb, a.lease
+	p.words, p.decided, p.tokens = p.words[:0], p.decided[:0], p.tokens[:0]
+	p.fresh, p.busy, p.marked = 0, 0, 0
 }
 
 // rest notes that an answer rests on a memtable's records.
@@ -69,7 +102,7 @@ func (p *part) rest(m *memtable) {
 
 // Add reports whether the key is new, and remembers it: one atomic step. When
 // err is not nil the key was not answered; it may have been remembered if the
-// error is ErrPoisoned.
+// error is ErrPoisoned. A key that somebody has claimed is ErrClaimed.
 //
 // The context is looked at before the key is remembered, and not between that
 // and the answer. Costs a hash, two or three cache misses and a write(2) for a
@@ -77,11 +110,15 @@ func (p *part) rest(m *memtable) {
 func (s *Store) Add(ctx context.Context, key string) (added bool, err error) {
 	keys, answers := [1]string{key}, [1]Answer{}
 	err = s.AddBatch(ctx, keys[:], answers[:])
+	if answers[0] == Busy {
+		err = ErrClaimed
+	}
 	return answers[0] == New, err
 }
 
 // Has reports whether the key was added before. It is never wrong with "no"
-// about a key whose Add was answered before the call.
+// about a key whose Add was answered before the call. A key that is claimed was
+// not added.
 func (s *Store) Has(ctx context.Context, key string) (bool, error) {
 	keys, answers := [1]string{key}, [1]Answer{}
 	err := s.HasBatch(ctx, keys[:], answers[:])
@@ -90,34 +127,30 @@ func (s *Store) Has(ctx context.Context, key string) (bool, error) {
 
 // AddBatch does for each key what Add does, and stores its answer at the same
 // index. Keys are decided in their order, in parts of at most 4096, each
-// atomic by itself; a key that stands in the batch twice is new once. After an
+// atomic by itself; a key that stands in the batch twice is new once. The
+// answer of a key that somebody has claimed is Busy, without an error. After an
 // error only the members that are Unanswered may be asked again: an error that
 // is not ErrPoisoned has marked none of them.
 func (s *Store) AddBatch(ctx context.Context, keys []string, answers []Answer) error {
-	return s.batch(ctx, keys, answers, true)
+	return s.batch(ctx, keys, answers, ask{verb: verbAdd})
 }
 
 // HasBatch does for each key what Has does: its answer is Seen or New, and
 // nothing is remembered.
 func (s *Store) HasBatch(ctx context.Context, keys []string, answers []Answer) error {
-	return s.batch(ctx, keys, answers, false)
+	return s.batch(ctx, keys, answers, ask{verb: verbHas})
 }
 
-func (s *Store) batch(ctx context.Context, keys []string, answers []Answer, add bool) error {
+func (s *Store) batch(ctx context.Context, keys []string, answers []Answer, a ask) error {
 	if s.waiting != nil {
-		return s.waiting.call(func(s *Store) error { return s.batch(ctx, keys, answers, add) })
+		return s.waiting.call(func(s *Store) error { return s.batch(ctx, keys, answers, a) })
 	}
 	if len(keys) != len(answers) {
 		return fmt.Errorf("store: %d keys and %d answers", len(keys), len(answers))
 	}
 	clear(answers)
-	for i, k := range keys {
-		switch {
-		case k == "":
-			return fmt.Errorf("%w: member %d of %d", ErrEmptyKey, i, len(keys))
-		case len(k) > MaxKeyBytes:
-			return fmt.Errorf("%w: member %d of %d has %d bytes", ErrKeyTooLong, i, len(keys), len(k))
-		}
+	if err := checkKeys(keys); err != nil {
+		return err
 	}
 	p := parts.Get().(*part)
 	defer parts.Put(p)
@@ -126,19 +159,36 @@ func (s *Store) batch(ctx context.Context, keys []string, answers []Answer, add 
 			return err
 		}
 		n := min(len(keys), s.maxPart)
-		p.load(s, keys[:n])
+		p.load(s, keys[:n], a)
 		var err error
-		if add {
+		switch a.verb {
+		case verbAdd:
 			err = s.addPart(ctx, p, answers[:n])
-		} else {
+		case verbClaim:
+			err = s.claimPart(ctx, p, answers[:n], a.claims[:n])
+			a.claims = a.claims[n:]
+		default:
 			err = s.hasPart(p, answers[:n])
 		}
 		addIf(&s.counters.answeredNew, int64(p.fresh))
+		addIf(&s.counters.answeredBusy, int64(p.busy))
 		if err != nil {
 			return err
 		}
-		addIf(&s.counters.answeredSeen, int64(n-p.fresh))
+		addIf(&s.counters.answeredSeen, int64(n-p.fresh-p.busy))
 		keys, answers = keys[n:], answers[n:]
+	}
+	return nil
+}
+
+func checkKeys(keys []string) error {
+	for i, k := range keys {
+		switch {
+		case k == "":
+			return fmt.Errorf("%w: member %d of %d", ErrEmptyKey, i, len(keys))
+		case len(k) > MaxKeyBytes:
+			return fmt.Errorf("%w: member %d of %d has %d bytes", ErrKeyTooLong, i, len(keys), len(k))
+		}
 	}
 	return nil
 }
@@ -181,16 +231,24 @@ func (s *Store) addPart(ctx context.Context, p *part, answers []Answer) error {
 	if werr := s.await(rests); werr != nil {
 		return werr
 	}
-	for i, isNew := range p.isNew {
-		switch {
-		case isNew:
-			answers[i] = New
-			p.fresh++
-		case err == nil:
-			answers[i] = Seen
-		}
-	}
+	p.answer(answers, err == nil)
 	return err
+}
+
+// answer tells what was decided. What the look has found is Seen, if all of
+// the part is decided.
+func (p *part) answer(answers []Answer, all bool) {
+	for i, a := range p.decided {
+		switch {
+		case a == New:
+			p.fresh++
+		case a == Busy:
+			p.busy++
+		case all:
+			a = Seen
+		}
+		answers[i] = a
+	}
 }
 
 // mark decides the keys of a part in one hold of the lock, after a look that
@@ -249,6 +307,9 @@ type room struct {
 const keepLogBytes = 4 << 10
 
 func (p *part) room() room {
+	if p.verb == verbClaim {
+		return room{} // a claim is neither in the memtable nor in the log
+	}
 	adds := addsHeaderBytes + 8*len(p.open)
 	return room{
 		words:    len(p.open),
@@ -279,6 +340,12 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 			}
 			continue
 		}
+		if p.verb == verbClaim {
+			lsn, err := s.grantLocked(st.active, p)
+			s.mu.Unlock()
+			p.rests = max(p.rests, lsn)
+			return true, err
+		}
 		lsn, all := s.insertLocked(st.active, p)
 		low := int(st.active.count.Load()) > s.memtableLimit/2 && !s.log.Prepared()
 		s.mu.Unlock()
@@ -291,13 +358,15 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 }
 
 // insertLocked puts the words that are not in the active memtable there and
-// logs them. It reports false if the table was full before all were in.
+// logs them, but for those whose claim forbids it. It reports false if the table
+// was full before all were in.
 //
 // The record's LSN is published before the first word is: whoever finds a
 // word then finds an LSN that covers it. Nothing between the two can fail.
 func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 	all = true
 	p.payload = p.payload[:0]
+	claimed := p.verb == verbCommit || len(s.mu.claims.held) > 0
 	for _, i := range p.open {
 		w := p.words[i]
 		slot, found := m.find(w)
@@ -309,6 +378,9 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 			m.filled, all = true, false
 			break
 		}
+		if claimed && !s.claimAllowsLocked(p, i) {
+			continue
+		}
 		if len(p.payload) == 0 {
 			s.beginRecordLocked(m)
 			p.payload = beginAdds(p.payload, m.segment)
@@ -319,7 +391,10 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 		}
 		m.put(slot, w)
 		p.payload = appendWord(p.payload, w)
-		p.isNew[i] = true
+		p.decided[i] = New
+	}
+	if claimed && !all {
+		p.forgetBusy()
 	}
 	if len(p.payload) > 0 {
 		s.opts.seams.At("append")

@@ -2,12 +2,15 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -162,4 +165,59 @@ func BenchmarkTableFormat(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkClaim claims and commits new URLs in batches of 1,000; one operation
+// is one URL.
+func BenchmarkClaim(b *testing.B) {
+	s := benchOpen(b)
+	const batch = 1000
+	keys, claims, answers := make([]string, batch), make([]Claim, batch), make([]Answer, batch)
+	committed := make([]bool, batch)
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += batch {
+		b.StopTimer()
+		for j := range keys {
+			keys[j] = benchURL(i + j)
+		}
+		b.StartTimer()
+		if err := s.ClaimBatch(b.Context(), keys, 0, claims, answers); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.CommitBatch(b.Context(), claims, committed); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkClaimTable fills the table to several sizes, and reports what a claim
+// takes and how long a full table is searched.
+func BenchmarkClaimTable(b *testing.B) {
+	for _, n := range []int{100_000, 500_000, 700_000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var bytes, search float64
+			for b.Loop() {
+				s := &Store{}
+				s.opts.seams.Now = monotonic
+				before := heapBytes()
+				s.mu.claims.held = map[word]heldClaim{}
+				for i := range n {
+					s.mu.claims.held[rand.Uint64()] = heldClaim{token: uint64(i), ends: math.MaxInt64}
+				}
+				bytes = float64(heapBytes()-before) / float64(n)
+				began := time.Now()
+				s.purgeClaimsLocked()
+				search = time.Since(began).Seconds() * 1e3
+			}
+			b.ReportMetric(bytes, "B/claim")
+			b.ReportMetric(search, "ms/search")
+		})
+	}
+}
+
+func heapBytes() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

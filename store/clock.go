@@ -31,6 +31,12 @@ func decodeClockStamp(src []byte) (c clockStamp) {
 	return c
 }
 
+// opened is where the process's monotonic clock begins.
+var opened = time.Now()
+
+// monotonic is the time that leases run by. Nobody sets it.
+func monotonic() time.Duration { return time.Since(opened) }
+
 // stampClock reads the clocks. Nothing expires yet, so store time is the wall.
 func stampClock() clockStamp {
 	now := time.Now().UnixNano()

@@ -25,6 +25,10 @@
 // silence: a store that cannot tell returns an error, and one that is damaged
 // does not open.
 //
+// A key that is to be seen only when something has been done about it, a page
+// fetched, is claimed before and committed afterwards, see [Store.Claim]. A
+// claim is not durable; its commit is, like an Add.
+//
 // # What it does not do
 //
 // It keeps digests and no keys, so keys cannot be listed: keep your list. One

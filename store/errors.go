@@ -21,6 +21,9 @@ var (
 	ErrKeyTooLong      = errors.New("store: key longer than 1 MiB")
 	ErrNotExist        = errors.New("store: no store there")
 	ErrNotStore        = errors.New("store: neither empty nor a store")
+	ErrClaimed         = errors.New("store: somebody holds a claim on the key")
+	ErrClaimLost       = errors.New("store: the claim does not hold any more")
+	ErrTooManyClaims   = errors.New("store: too many claims are held")
 )
 
 // A LockedError says who holds the store. It is ErrLocked.

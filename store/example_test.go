@@ -123,6 +123,37 @@ func ExampleStore_Has() {
 	// true <nil>
 }
 
+// A page is seen when it was fetched, and new again when that failed.
+func ExampleStore_Claim() {
+	s, remove := mustOpen()
+	defer remove()
+	ctx := context.Background()
+	fetch := func(url string) error { return errors.New("connection refused") }
+
+	const url = "https://example.org/"
+	for range 2 {
+		claim, answer, err := s.Claim(ctx, url, 0)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(answer)
+		if fetch(url) != nil {
+			err = claim.Release()
+		} else {
+			err = claim.Commit(ctx)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fetch = func(string) error { return nil }
+	}
+	fmt.Println(s.Has(ctx, url))
+	// Output:
+	// new
+	// new
+	// true <nil>
+}
+
 func ExampleStore_Stats() {
 	s, remove := mustOpen()
 	defer remove()

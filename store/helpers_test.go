@@ -37,6 +37,7 @@ type world struct {
 	buildWords     int
 	selfCheckEvery int
 	statusInterval time.Duration             // 0: no STATUS
+	now            func() time.Duration      // see seam.Seams
 	point          func(name string)         // see seam.Seams
 	fault          func(op errorfs.Op) error // of each operation; may block
 }
@@ -58,7 +59,7 @@ func (w *world) options() *Options {
 	o := w.o
 	s := seam.Seams{
 		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
-		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
+		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval, Now: w.now,
 	}
 	switch {
 	case w.disk != nil:

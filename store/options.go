@@ -96,6 +96,7 @@ const (
 	defaultMemoryBytes  = 256 << 20 // 256 MiB
 	maxMinFreeBytes     = 1 << 60   // more than any disk has
 	defaultSyncInterval = time.Second
+	defaultMaxClaims    = 1_000_000
 	defaultKeyProfile   = "none/1"
 	maxKeyProfileBytes  = 64
 )
@@ -147,6 +148,13 @@ type Options struct {
 	// one.
 	MinFreeBytes int64
 
+	// MaxClaims is how many claims may be held at once; one more is
+	// ErrTooManyClaims. Those that have expired and that nobody has asked for
+	// since may count for up to a second. Default: 1,000,000. A claim takes 35
+	// to 56 bytes, beside MemoryBytes: 56 MB for a million, which are kept
+	// until Close for the claims to come.
+	MaxClaims int
+
 	// Logger is told what recovery found and what Pebble does in the
 	// background. Default: nothing is logged.
 	Logger *slog.Logger
@@ -165,12 +173,18 @@ func (o *Options) withDefaults() Options {
 	if c.MemoryBytes == 0 {
 		c.MemoryBytes = defaultMemoryBytes
 	}
+	if c.MaxClaims == 0 {
+		c.MaxClaims = defaultMaxClaims
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.seams.FS == nil {
 		c.seams.FS = vfs.Default
 		c.seams.StatusInterval = cmp.Or(c.seams.StatusInterval, statusInterval)
+	}
+	if c.seams.Now == nil {
+		c.seams.Now = monotonic
 	}
 	if c.seams.Device == nil {
 		c.seams.Device = mmapfilter.Files
@@ -212,6 +226,9 @@ func (o *Options) validate() error {
 	}
 	if o.MinFreeBytes < 0 || o.MinFreeBytes > maxMinFreeBytes {
 		bad("MinFreeBytes is %d, want 1 to %d", o.MinFreeBytes, int64(maxMinFreeBytes))
+	}
+	if o.MaxClaims < 0 {
+		bad("MaxClaims is negative: %d", o.MaxClaims)
 	}
 	return errors.Join(errs...)
 }

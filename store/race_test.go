@@ -166,6 +166,13 @@ func TestEverythingAtOnce(t *testing.T) {
 					return err
 				})
 			}
+			forever(func() error {
+				c, a, err := s.Claim(ctx, fmt.Sprint("claimed ", rand.IntN(10)), 0)
+				if err != nil || a != New {
+					return err
+				}
+				return c.Release()
+			})
 			forever(func() error { // nobody adds these
 				has, err := s.Has(ctx, key(-1-rand.IntN(1000)))
 				if err == nil && has {

@@ -264,6 +264,8 @@ func TestOpenedFull(t *testing.T) {
 	s.has(New, keys(1000, 2000)...)
 	_, err := s.Add(t.Context(), "new")
 	is(t, "Add", err, ErrDiskFull)
+	_, _, err = s.Claim(t.Context(), "new", 0)
+	is(t, "Claim", err, ErrDiskFull)
 	is(t, "Flush", s.Flush(t.Context()), ErrDiskFull)
 	is(t, "Sync", s.Sync(t.Context()), ErrDiskFull)
 	if x := s.Stats(); x.URLs != 1000 || len(x.Warnings) == 0 || s.Err() != nil {
@@ -284,6 +286,9 @@ func TestOpenedFull(t *testing.T) {
 	}
 	d.others(64 << 20)
 	more := addsAgain(t, s, "again")
+	must(t, s.claim(New, "claimed", 0).Commit(t.Context()))
+	s.add(Seen, "claimed")
+	more++
 	stop.Store(true)
 	asking.Wait()
 	s.add(Seen, keys(0, 1000)...)
@@ -321,6 +326,10 @@ func TestOpenedFullMethods(t *testing.T) {
 				args = append(args, reflect.ValueOf([]string{"x"}))
 			case reflect.TypeFor[[]Answer]():
 				args = append(args, reflect.ValueOf(make([]Answer, 1)))
+			case reflect.TypeFor[[]Claim]():
+				args = append(args, reflect.ValueOf(make([]Claim, 1)))
+			case reflect.TypeFor[[]bool]():
+				args = append(args, reflect.ValueOf(make([]bool, 1)))
 			case reflect.TypeFor[string]():
 				args = append(args, reflect.ValueOf("x"))
 			case reflect.TypeFor[int64]():

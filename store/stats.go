@@ -22,6 +22,7 @@ type Stats struct {
 	Promise string `json:"promise"`
 
 	Answers    AnswerStats     `json:"answers"`
+	Claims     ClaimStats      `json:"claims"`
 	Disk       DiskStats       `json:"disk"`
 	Memory     MemoryStats     `json:"memory"`
 	Bitmap     BitmapStats     `json:"bitmap"`
@@ -61,6 +62,18 @@ type Stats struct {
 type AnswerStats struct {
 	New  int64 `json:"new"`
 	Seen int64 `json:"seen"`
+	Busy int64 `json:"busy"`
+}
+
+// ClaimStats count claims since Open, but for those that are held.
+type ClaimStats struct {
+	// Held may count some that have expired and that nobody has asked for
+	// since.
+	Held    int64 `json:"held"`
+	Granted int64 `json:"granted"`
+	// Lost count the times that a claim was used which did not hold.
+	Lost    int64 `json:"lost"`
+	Expired int64 `json:"expired"`
 }
 
 // DiskStats are the bytes on disk by part.
@@ -253,6 +266,7 @@ func (s *Store) Stats() Stats {
 	segments := s.segmentStatsLocked()
 	st := s.current.Load()
 	active := st.active.count.Load()
+	claims := len(s.mu.claims.held)
 	var frozen, memtables int64
 	if st.frozen != nil {
 		frozen = st.frozen.count.Load()
@@ -279,6 +293,7 @@ func (s *Store) Stats() Stats {
 		Warnings:   []string{},
 	}
 	s.counterStats(&x)
+	x.Claims.Held = int64(claims)
 	x.Flush.IngestNumber = row.ingest
 	x.Memory.Memtables = memtables
 	x.Memory.Cache = s.cache.bytes()
@@ -315,7 +330,10 @@ func (s *Store) segmentStatsLocked() []SegmentStats {
 
 func (s *Store) counterStats(x *Stats) {
 	c := &s.counters
-	x.Answers = AnswerStats{New: c.answeredNew.Load(), Seen: c.answeredSeen.Load()}
+	x.Answers = AnswerStats{New: c.answeredNew.Load(), Seen: c.answeredSeen.Load(), Busy: c.answeredBusy.Load()}
+	x.Claims = ClaimStats{
+		Granted: c.claimsGranted.Load(), Lost: c.claimsLost.Load(), Expired: c.claimsExpired.Load(),
+	}
 	x.Cache = CacheStats{
 		Slots: s.cache.bytes() / 8, Hits: c.cacheHits.Load(), Misses: c.cacheMisses.Load(), Gets: c.gets.Load(),
 	}

@@ -69,6 +69,7 @@ type Store struct {
 		flushTo  uint64
 		emptyToo bool
 		closing  bool
+		claims   claims
 		// logCut is how many bytes of the log are in files that were flushed;
 		// nextCut takes its place at the next release.
 		logCut, nextCut int64
@@ -108,6 +109,9 @@ type Store struct {
 // counters count since Open.
 type counters struct {
 	answeredNew, answeredSeen      atomic.Int64
+	answeredBusy                   atomic.Int64
+	claimsGranted, claimsLost      atomic.Int64
+	claimsExpired                  atomic.Int64
 	cacheHits, cacheMisses, gets   atomic.Int64
 	negatives, maybes, falseMaybes atomic.Int64
 	stalls                         atomic.Int64
@@ -297,6 +301,7 @@ func (s *Store) close() error {
 	var errs []error
 	s.mu.Lock()
 	s.mu.closing = true
+	s.mu.claims.held = nil
 	s.wakeLocked()
 	s.mu.Unlock()
 

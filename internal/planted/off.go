@@ -27,4 +27,6 @@ const (
 	WaitForRoomInside     = false
 	NoFloor               = false // rule 24
 	CountersUnstuck       = false // rule 18
+	ClaimsUnasked         = false // rule 4
+	TokenIgnored          = false // claims
 )

@@ -31,4 +31,6 @@ var (
 	WaitForRoomInside     = fault == "wait-for-room-inside"
 	NoFloor               = fault == "no-floor"
 	CountersUnstuck       = fault == "counters-unstuck"
+	ClaimsUnasked         = fault == "claims-unasked"
+	TokenIgnored          = fault == "token-ignored"
 )

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+// A Claim is the right to make one key seen, until its lease ends: what Claim
+// has granted. Commit, Release and the lease's end are its ends, after which
+// each of its methods returns ErrClaimLost and changes nothing, whoever has
+// claimed the key since.
+//
+// A Claim is a value that may be copied; its methods may be called by any
+// number of goroutines at once, and one Commit or Release succeeds. The zero
+// Claim does not hold.
+type Claim struct {
+	s     *Store
+	word  word
+	token uint64
+}
+
+// defaultLease is long enough for a slow fetch with its retries.
+const defaultLease = 10 * time.Minute
+
+// Claim asks for a key that the caller will make seen when it is done with it:
+// one atomic step. The answer is New, and the claim is granted; or Seen; or
+// Busy, when somebody holds a claim on the key that has not expired.
+//
+// The key is not there until Commit: Has says so, and Add returns ErrClaimed. A
+// claim is not durable: after Close or a crash its key is new. So it is after
+// Release, and when the lease has ended, by the monotonic clock. A lease of 0
+// is one of 10 minutes.
+//
+// Costs what Has costs, the lock, and memory, see Options.MaxClaims. A store
+// that refuses adds refuses claims.
+func (s *Store) Claim(ctx context.Context, key string, lease time.Duration) (Claim, Answer, error) {
+	keys, claims, answers := [1]string{key}, [1]Claim{}, [1]Answer{}
+	err := s.ClaimBatch(ctx, keys[:], lease, claims[:], answers[:])
+	return claims[0], answers[0], err
+}
+
+// ClaimBatch does for each key what Claim does, and stores its answer at the
+// same index, and its claim if the answer is New. Keys are decided in their
+// order, in parts of at most 4096, each atomic by itself; of a key that stands
+// in the batch twice the second is Busy. After an error those that are New are
+// claimed all the same, and those that are Unanswered are not.
+func (s *Store) ClaimBatch(ctx context.Context, keys []string, lease time.Duration, claims []Claim, answers []Answer) error {
+	if len(keys) != len(claims) {
+		return fmt.Errorf("store: %d keys and %d claims", len(keys), len(claims))
+	}
+	clear(claims)
+	if err := checkLease(&lease); err != nil {
+		clear(answers)
+		return err
+	}
+	return s.batch(ctx, keys, answers, ask{verb: verbClaim, lease: lease, claims: claims})
+}
+
+// CommitBatch makes the keys of the claims seen, as Commit does, in parts of at
+// most 4096, and notes at the same index which were. When all were decided and
+// some did not hold, the error is ErrClaimLost. After any other error those
+// that are not committed may be tried again; one that is not ErrPoisoned has
+// marked none of them.
+func (s *Store) CommitBatch(ctx context.Context, claims []Claim, committed []bool) error {
+	if s.waiting != nil {
+		return s.waiting.call(func(s *Store) error { return s.CommitBatch(ctx, claims, committed) })
+	}
+	if len(claims) != len(committed) {
+		return fmt.Errorf("store: %d claims and %d places for what is committed", len(claims), len(committed))
+	}
+	clear(committed)
+	p := parts.Get().(*part)
+	defer parts.Put(p)
+	all, lost := len(claims), 0
+	for len(claims) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n := min(len(claims), s.maxPart)
+		p.loadClaims(s, claims[:n])
+		if err := s.commitPart(ctx, p, committed[:n]); err != nil {
+			return err
+		}
+		lost += n - p.fresh
+		claims, committed = claims[n:], committed[n:]
+	}
+	if lost > 0 {
+		s.counters.claimsLost.Add(int64(lost))
+		return fmt.Errorf("%w: %d of %d", ErrClaimLost, lost, all)
+	}
+	return nil
+}
+
+// Commit makes the key seen: logged, and durable when it returns, by the
+// store's level, exactly like an Add. After an error that is neither
+// ErrClaimLost nor ErrPoisoned the claim holds as before.
+func (c Claim) Commit(ctx context.Context) error {
+	if c.s == nil {
+		return ErrClaimLost
+	}
+	return c.s.CommitBatch(ctx, []Claim{c}, make([]bool, 1))
+}
+
+// Release makes the key new again at once. It does no I/O.
+func (c Claim) Release() error {
+	return c.use(func(t *claims) { delete(t.held, c.word) })
+}
+
+// Extend has the lease end that long from now, which may be earlier than it
+// would have. A lease of 0 is one of 10 minutes. It does no I/O.
+func (c Claim) Extend(lease time.Duration) error {
+	if err := checkLease(&lease); err != nil {
+		return err
+	}
+	return c.use(func(t *claims) {
+		t.held[c.word] = heldClaim{token: c.token, ends: leaseEnd(c.s.opts.seams.Now(), lease)}
+	})
+}
+
+// use does something to a claim that holds, under the lock.
+func (c Claim) use(change func(*claims)) error {
+	if c.s == nil {
+		return ErrClaimLost
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.s.mu.closing {
+		return ErrClosed
+	}
+	if !c.s.claimHoldsLocked(c.word, c.token) {
+		c.s.counters.claimsLost.Add(1)
+		return ErrClaimLost
+	}
+	change(&c.s.mu.claims)
+	return nil
+}
+
+// checkLease puts the default in.
+func checkLease(lease *time.Duration) error {
+	switch {
+	case *lease < 0:
+		return fmt.Errorf("store: a lease of %v", *lease)
+	case *lease == 0:
+		*lease = defaultLease
+	}
+	return nil
+}
+
+// leaseEnd does not overflow.
+func leaseEnd(now, lease time.Duration) time.Duration {
+	return now + min(lease, math.MaxInt64-now)
+}

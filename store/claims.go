@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"dedupstore/internal/planted"
+	"dedupstore/wal"
+)
+
+// claims are those that are held, in memory only. The store's lock guards them:
+// they are asked in the second look, never in the first, and one is granted in
+// the same hold. So of any number of callers one gets it, and a word that is
+// claimed is in no memtable and not in Pebble.
+//
+// No timer ends a lease: a claim that has expired is as if released, and is
+// removed when its word is asked for next, or when the table is full.
+type claims struct {
+	held map[word]heldClaim // no pointers: the garbage collector does not look inside
+	// lastToken counts grants. A token is never used twice in a store's life.
+	lastToken uint64
+	// noPurgeBefore keeps a full table from being searched at every claim.
+	noPurgeBefore time.Duration
+}
+
+type heldClaim struct {
+	token uint64
+	ends  time.Duration // of the monotonic clock
+}
+
+// purgeEvery is how long a search of a full table is not repeated: a million
+// claims take 12 ms, in the lock.
+const purgeEvery = time.Second
+
+// claimedLocked returns the word's claim. One that has expired is removed.
+func (s *Store) claimedLocked(w word) (c heldClaim, ok bool) {
+	c, ok = s.mu.claims.held[w]
+	if ok && c.ends <= s.opts.seams.Now() {
+		delete(s.mu.claims.held, w)
+		s.counters.claimsExpired.Add(1)
+		return c, false
+	}
+	return c, ok
+}
+
+// claimHoldsLocked reports whether the token is that of the word's claim.
+func (s *Store) claimHoldsLocked(w word, token uint64) bool {
+	c, ok := s.claimedLocked(w)
+	return ok && (c.token == token || planted.TokenIgnored)
+}
+
+// claimAllowsLocked reports whether a word that is not there may be inserted. A
+// commit's claim ends with that: nothing can fail any more.
+func (s *Store) claimAllowsLocked(p *part, i int) bool {
+	w := p.words[i]
+	if p.verb == verbCommit {
+		if !s.claimHoldsLocked(w, p.tokens[i]) {
+			return false
+		}
+		delete(s.mu.claims.held, w)
+		return true
+	}
+	if _, busy := s.claimedLocked(w); busy && !planted.ClaimsUnasked {
+		p.decided[i] = Busy
+		return false
+	}
+	return true
+}
+
+// grantLocked claims the words that are neither in the active memtable nor
+// claimed.
+func (s *Store) grantLocked(m *memtable, p *part) (rests wal.LSN, err error) {
+	ends := leaseEnd(s.opts.seams.Now(), p.lease)
+	t := &s.mu.claims
+	if t.held == nil {
+		t.held = map[word]heldClaim{}
+	}
+	for _, i := range p.open {
+		w := p.words[i]
+		if _, found := m.find(w); found {
+			rests = max(rests, wal.LSN(m.lsn.Load()))
+			continue
+		}
+		if _, busy := s.claimedLocked(w); busy {
+			p.decided[i] = Busy
+			continue
+		}
+		if len(t.held) >= s.opts.MaxClaims && !s.purgeClaimsLocked() {
+			return rests, fmt.Errorf("%w: %d", ErrTooManyClaims, len(t.held))
+		}
+		t.lastToken++
+		t.held[w] = heldClaim{token: t.lastToken, ends: ends}
+		p.decided[i], p.tokens[i] = New, t.lastToken
+	}
+	return rests, nil
+}
+
+// purgeClaimsLocked removes the claims that have expired from a full table. It
+// reports whether there is room now.
+func (s *Store) purgeClaimsLocked() bool {
+	t, now := &s.mu.claims, s.opts.seams.Now()
+	if now < t.noPurgeBefore {
+		return false
+	}
+	t.noPurgeBefore = now + purgeEvery
+	before := len(t.held)
+	for w, c := range t.held {
+		if c.ends <= now {
+			delete(t.held, w)
+		}
+	}
+	s.counters.claimsExpired.Add(int64(before - len(t.held)))
+	return len(t.held) < before
+}
+
+// forgetBusy takes back what a claim has decided: the part is looked at again.
+func (p *part) forgetBusy() {
+	for i, a := range p.decided {
+		if a == Busy {
+			p.decided[i] = Unanswered
+		}
+	}
+}
+
+// claimPart claims the keys of a part and answers for them.
+func (s *Store) claimPart(ctx context.Context, p *part, answers []Answer, claims []Claim) error {
+	err := s.mark(ctx, p)
+	if err == nil {
+		err = s.await(p.rests)
+	}
+	// What is claimed is answered, whatever has failed: it rests on no record.
+	p.answer(answers, err == nil)
+	for i, a := range answers {
+		if a == New {
+			claims[i] = Claim{s: s, word: p.words[i], token: p.tokens[i]}
+		}
+	}
+	addIf(&s.counters.claimsGranted, int64(p.fresh))
+	return err
+}
+
+// loadClaims makes a part of claims. One of another store has no token here.
+func (p *part) loadClaims(s *Store, claims []Claim) {
+	p.reset(ask{verb: verbCommit})
+	for _, c := range claims {
+		token := c.token
+		if c.s != s {
+			token = 0
+		}
+		p.words = append(p.words, c.word)
+		p.tokens = append(p.tokens, token)
+		p.decided = append(p.decided, Unanswered)
+	}
+}
+
+// commitPart inserts the words whose claims hold.
+func (s *Store) commitPart(ctx context.Context, p *part, committed []bool) error {
+	err := s.mark(ctx, p)
+	if err != nil && p.marked == 0 {
+		return err
+	}
+	if werr := s.await(p.marked); werr != nil {
+		return werr
+	}
+	for i, a := range p.decided {
+		if a == New {
+			committed[i] = true
+			p.fresh++
+		}
+	}
+	return err
+}
