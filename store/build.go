@@ -62,8 +62,12 @@ func (s *Store) buildWords() int {
 	return buildPart
 }
 
-// buildRetry is how long after a full disk stopped a build the next is begun.
-const buildRetry = 10 * time.Second
+// buildRetry is how long after a full disk stopped a build the next is begun,
+// and unreadRetry how long after a table that could not be read.
+const (
+	buildRetry  = 10 * time.Second
+	unreadRetry = 5 * time.Minute
+)
 
 // stepToBuild does what of a build comes before a flush: its beginning, so that
 // the flush sets the bits in both, and all of it, if it takes one step. It
@@ -111,13 +115,7 @@ func (s *Store) beginBuild(t buildTarget) error {
 	}
 	f, err := s.createFilter(path, h)
 	if errors.Is(err, mmapfilter.ErrNoSpace) {
-		s.maintainer.noBuildBefore = time.Now().Add(buildRetry)
-		s.counters.buildsGivenUp.Add(1)
-		s.opts.Logger.Warn("store: no space for the next bitmap or segment filter", "err", err)
-		s.mu.Lock()
-		s.wakeLocked()
-		s.mu.Unlock()
-		return nil
+		return s.giveBuildUp(err, buildRetry)
 	}
 	if err != nil {
 		return err
@@ -127,6 +125,21 @@ func (s *Store) beginBuild(t buildTarget) error {
 	s.counters.building.Store(&path)
 	s.opts.seams.At("build-begun")
 	return nil
+}
+
+// giveBuildUp ends a build that has met a full disk or a damaged table: the old
+// file goes on being used, or Pebble asked, and lookups that need the table say
+// so. To leave its words out would make them new.
+func (s *Store) giveBuildUp(cause error, retry time.Duration) error {
+	s.maintainer.noBuildBefore = time.Now().Add(retry)
+	s.counters.buildsGivenUp.Add(1)
+	s.counters.buildErr.Store(&cause)
+	s.opts.Logger.Error("store: a filter cannot be built", "err", cause)
+	err := s.abandonBuild()
+	s.mu.Lock()
+	s.wakeLocked()
+	s.mu.Unlock()
+	return err
 }
 
 // widthOf is how much of word space holds part of all words: part / all of it.
@@ -146,8 +159,17 @@ func (s *Store) stepBuild(b *build) error {
 	if last < b.from {
 		last = ^word(0)
 	}
+	var setErr error
+	set := func(words []word) error {
+		setErr = b.filter.setSorted(words)
+		return setErr
+	}
 	for _, id := range b.segments {
-		if err := s.scanTables(id, b.from, last, b.filter.setSorted); err != nil {
+		err := s.scanTables(id, b.from, last, set)
+		if err != nil && setErr == nil && s.Err() == nil {
+			return s.giveBuildUp(err, unreadRetry)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -190,6 +212,7 @@ func (s *Store) endBuild(b *build) error {
 	}
 	s.maintainer.build = nil
 	s.counters.building.Store(nil)
+	s.counters.buildErr.Store(nil)
 	s.counters.builds.Add(1)
 	s.counters.buildNanos.Add(int64(time.Since(b.start)))
 	if err := s.removeFilter(old); err != nil {

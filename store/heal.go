@@ -41,11 +41,8 @@ func (s *Store) heal() (did bool, err error) {
 		if f.Filter == nil {
 			return true, nil
 		}
-		for _, page := range f.BadPages() {
-			did = true
-			if err := s.healPage(f, of, page); err != nil {
-				return false, err
-			}
+		if did, err = s.healPages(f, of); err != nil {
+			return false, err
 		}
 		// A filter that a build is to replace is not checked further: if the
 		// disk does not give a page, there would be no end to it.
@@ -67,12 +64,37 @@ func (s *Store) checkPages(f *filter) error {
 	return nil
 }
 
+// healPages sets the bad pages of a filter again. One that is to be replaced
+// keeps them: it is so because they cannot be set, for one.
+func (s *Store) healPages(f *filter, of []segmentID) (did bool, err error) {
+	for _, page := range f.BadPages() {
+		if d := f.doubt.Load(); d != nil && !d.unverified {
+			break
+		}
+		did = true
+		if err := s.healPage(f, of, page); err != nil {
+			return did, err
+		}
+	}
+	return did, nil
+}
+
 // healPage sets the bits of all words of a page again. Those that were set and
 // should not be stay: they cost a question more, until the next build.
 func (s *Store) healPage(f *filter, of []segmentID, page uint64) error {
 	first, last := f.PageRange(page)
+	var setErr error
+	set := func(words []word) error {
+		setErr = f.setSorted(words)
+		return setErr
+	}
 	for _, id := range of {
-		if err := scanRange(s.db, id, first, last, f.setSorted); err != nil {
+		err := scanRange(s.db, id, first, last, set)
+		if err != nil && setErr == nil && s.Err() == nil {
+			f.doubts(doubt{reason: "a page is damaged, and a table that it is to be set again from: " + err.Error()})
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -93,12 +115,8 @@ func (s *Store) healAll() error {
 		if f.Filter == nil {
 			return true, nil
 		}
-		for _, page := range f.BadPages() {
-			if err := s.healPage(f, of, page); err != nil {
-				return false, err
-			}
-		}
-		return true, nil
+		_, err := s.healPages(f, of)
+		return err == nil, err
 	})
 }
 

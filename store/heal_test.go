@@ -451,3 +451,52 @@ func TestKilledInFirstFlushOfSegment(t *testing.T) {
 	}
 	after.has(Seen, keys(0, 400)...)
 }
+
+// TestBuildMeetsDamagedTable kills a store and damages a table: the build that
+// is to replace the bitmap cannot read it. Adds and the lookups that do not need
+// the table go on, those that do say so, and nothing is taken for new.
+func TestBuildMeetsDamagedTable(t *testing.T) {
+	w := filled(t, 1000)
+	tables, err := filepath.Glob(filepath.Join(w.dir, pebbleDir, "*.sst"))
+	must(t, err)
+	largest, size := "", int64(0)
+	for _, table := range tables {
+		if info, err := os.Stat(table); err == nil && info.Size() > size {
+			largest, size = table, info.Size()
+		}
+	}
+	b, err := os.ReadFile(largest)
+	must(t, err)
+	b[size/4] ^= 1
+	must(t, os.WriteFile(largest, b, 0o600))
+	must(t, os.Remove(filepath.Join(w.dir, w.files(isBitmapName)[0])))
+	s := mustOpen(t, w.dir, w.options())
+	eventually(t, "the build is given up", func() bool { return s.Stats().Build.GivenUp > 0 })
+	if x := s.Stats(); x.Err != "" || len(x.Degraded) == 0 || len(x.Warnings) == 0 {
+		t.Errorf("err %q, degraded %q, warnings %q", x.Err, x.Degraded, x.Warnings)
+	}
+	var seen, failed int
+	for i := range 1000 {
+		has, err := s.Has(t.Context(), key(i))
+		switch {
+		case err != nil:
+			is(t, "Has", err, ErrCorrupt)
+			failed++
+		case has:
+			seen++
+		}
+	}
+	if seen+failed != 1000 || seen == 0 || failed == 0 {
+		t.Errorf("%d keys are seen and %d lookups failed, of 1000", seen, failed)
+	}
+	added := 0
+	for i := 1000; i < 1100; i++ {
+		if isNew, err := s.Add(t.Context(), key(i)); err == nil && isNew {
+			added++
+		}
+	}
+	if added == 0 {
+		t.Error("nothing can be added")
+	}
+	must(t, s.Close())
+}

@@ -457,6 +457,9 @@ func (s *Store) warn(x *Stats) {
 	for _, d := range x.Degraded {
 		warn("degraded: %s; answers are exact and take longer until it is built anew", d)
 	}
+	if p := s.counters.buildErr.Load(); p != nil {
+		warn("a filter could not be built anew: %v", *p)
+	}
 	if x.Filters.BitsLost > 0 {
 		warn("%d lost bits of filters were found by asking Pebble all the same", x.Filters.BitsLost)
 	}

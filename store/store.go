@@ -124,6 +124,7 @@ type counters struct {
 	builds, buildNanos             atomic.Int64
 	buildsGivenUp                  atomic.Int64
 	building                       atomic.Pointer[string]
+	buildErr                       atomic.Pointer[error] // of the last one, if it was given up
 }
 
 // poison makes the first failed write final: what rests on words not known to
