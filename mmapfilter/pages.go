@@ -55,7 +55,7 @@ func (f *Filter) pageCount() uint64 { return f.blocks / BlocksPerPage }
 // from it, so that those of a new file are the zeros that it is made of.
 var zeroSum = xxhash.Sum64(make([]byte, pageBytes))
 
-// sumOf makes the sum of a page from its bytes. 0.35 us.
+// sumOf makes the sum of a page from its bytes.
 func (f *Filter) sumOf(page uint64) uint64 {
 	return xxhash.Sum64(bytesOf(f.body[page*pageWords:(page+1)*pageWords])) ^ zeroSum
 }

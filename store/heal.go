@@ -12,8 +12,8 @@ import (
 // left, sets the bits of a bad page again from Pebble, and notices a file that
 // was removed under it. What is wrong with a whole file a build replaces.
 
-// checkPart is how many pages are checked between two looks for a flush to do:
-// 4 MiB, a few ms where they are in memory.
+// checkPart is how many pages, 4 MiB of them, are checked between two looks for
+// a flush to do.
 const checkPart = 1 << 10
 
 // filters calls fn with the bitmap and each segment filter, and the segments

@@ -142,8 +142,7 @@ func (s *Store) openTable(path string) (*sstable.Reader, error) {
 }
 
 // checkTables refuses a table that another store has made: Pebble looks at the
-// size only. One that cannot be read is left to the lookups that need it. Some
-// 50 us a table.
+// size only. One that cannot be read is left to the lookups that need it.
 func (s *Store) checkTables() error {
 	tables, err := s.tablesIn(nil, []byte{0xff, 0xff, 0xff, 0xff, 0xff})
 	if err != nil {
