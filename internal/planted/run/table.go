@@ -24,7 +24,7 @@ var table = []row{
 	{"NoChainCheck", "no-chain-check", "12: a frame follows the one before", "wal", "TestChain"},
 	{"TornIsSkipped", "torn-is-skipped", "12: bad bytes below the synced position are corruption", "wal", "TestTornBelowSynced"},
 	{"StaleView", "stale-view", "5: a look across a switch is taken again", "store", "TestLookAcrossSwitch"},
-	{"UnmapAtOnce", "unmap-at-once", "8: what a view may look into stays mapped", "store", "TestGrowWhileAsked"},
+	{"UnmapAtOnce", "unmap-at-once", "8: what a view may look into stays mapped", "store", "TestLookAcrossSwitch"},
 	{"UnlinkBeforeIngestRow", "unlink-before-ingest-row", "15: an ingest is on record before its log file is unlinked", "store", "TestIngestOnRecordBeforeUnlink"},
 	{"NoBitsAtOpen", "no-bits-at-open", "15: bits that may not be synced are set again at open", "store", "TestBitsAtOpen"},
 	{"SegmentIDReused", "segment-id-reused", "16: segment ids are never used again", "store", "TestSegmentIDs"},
