@@ -52,14 +52,22 @@ const (
 	verbAdd                // insert what is not there
 	verbClaim              // claim what is not there
 	verbCommit             // insert what is claimed
+	verbForget             // take out what is there
 )
 
 // part is the scratch of some keys of a batch on their way: key -> digest ->
 // word -> answer.
 type part struct {
+	n       *Namespace
 	verb    verb
 	lease   time.Duration
-	words   []word
+	digests []Digest // none if the words were given
+	// incarnation is what the words are made with, and now the store time at
+	// which they are looked at; 0 where nothing expires.
+	incarnation *incarnation
+	now         int64
+	words       []word
+	at          []segmentID // of verbForget: where the look found them
 	decided []Answer // New: inserted or claimed by this part; Busy; else Unanswered
 	tokens  []uint64 // of verbClaim: those granted; of verbCommit: those to check
 	open    []int    // indexes of the words that the look did not find
@@ -77,22 +85,39 @@ type part struct {
 
 var parts = sync.Pool{New: func() any { return new(part) }}
 
-// load makes the words of the keys.
-func (p *part) load(s *Store, keys []string, a ask) {
-	p.reset(a)
+// load hashes the keys.
+func (p *part) load(n *Namespace, keys []string, a ask) {
+	p.reset(n, a, len(keys))
 	for _, k := range keys {
-		p.words = append(p.words, s.word(k))
-		p.decided = append(p.decided, Unanswered)
-	}
-	if a.verb == verbClaim {
-		p.tokens = append(p.tokens, make([]uint64, len(keys))...)
+		p.digests = append(p.digests, n.s.Digest(k))
 	}
 }
 
-func (p *part) reset(a ask) {
+func (p *part) reset(n *Namespace, a ask, size int) {
+	p.n, p.incarnation = n, nil
 	p.verb, p.lease = a.verb, a.lease
-	p.words, p.decided, p.tokens = p.words[:0], p.decided[:0], p.tokens[:0]
+	p.digests, p.words = p.digests[:0], p.words[:0]
+	p.decided = append(p.decided[:0], make([]Answer, size)...)
+	p.tokens, p.at = p.tokens[:0], p.at[:0]
+	switch a.verb {
+	case verbClaim:
+		p.tokens = append(p.tokens, make([]uint64, size)...)
+	case verbForget:
+		p.at = append(p.at, make([]segmentID, size)...)
+	}
 	p.fresh, p.busy, p.marked = 0, 0, 0
+}
+
+// mix makes the words of the digests, in the namespace's incarnation of now.
+func (p *part) mix() {
+	now := p.n.core.current.Load()
+	if now == p.incarnation || len(p.digests) == 0 {
+		return
+	}
+	p.incarnation, p.words = now, p.words[:0]
+	for _, d := range p.digests {
+		p.words = append(p.words, wordOf(now.key, d))
+	}
 }
 
 // rest notes that an answer rests on a memtable's records.
@@ -107,9 +132,9 @@ func (p *part) rest(m *memtable) {
 // The context is looked at before the key is remembered, and not between that
 // and the answer. Costs a hash, two or three cache misses and a write(2) for a
 // new key; see the package documentation for what the answer has survived.
-func (s *Store) Add(ctx context.Context, key string) (added bool, err error) {
+func (n *Namespace) Add(ctx context.Context, key string) (added bool, err error) {
 	keys, answers := [1]string{key}, [1]Answer{}
-	err = s.AddBatch(ctx, keys[:], answers[:])
+	err = n.AddBatch(ctx, keys[:], answers[:])
 	if answers[0] == Busy {
 		err = ErrClaimed
 	}
@@ -119,9 +144,9 @@ func (s *Store) Add(ctx context.Context, key string) (added bool, err error) {
 // Has reports whether the key was added before. It is never wrong with "no"
 // about a key whose Add was answered before the call. A key that is claimed was
 // not added.
-func (s *Store) Has(ctx context.Context, key string) (bool, error) {
+func (n *Namespace) Has(ctx context.Context, key string) (bool, error) {
 	keys, answers := [1]string{key}, [1]Answer{}
-	err := s.HasBatch(ctx, keys[:], answers[:])
+	err := n.HasBatch(ctx, keys[:], answers[:])
 	return answers[0] == Seen, err
 }
 
@@ -131,52 +156,76 @@ func (s *Store) Has(ctx context.Context, key string) (bool, error) {
 // answer of a key that somebody has claimed is Busy, without an error. After an
 // error only the members that are Unanswered may be asked again: an error that
 // is not ErrPoisoned has marked none of them.
-func (s *Store) AddBatch(ctx context.Context, keys []string, answers []Answer) error {
-	return s.batch(ctx, keys, answers, ask{verb: verbAdd})
+func (n *Namespace) AddBatch(ctx context.Context, keys []string, answers []Answer) error {
+	return n.batch(ctx, keys, answers, ask{verb: verbAdd})
+}
+
+// AddDigests is AddBatch for keys whose digests the caller has, from Digest of
+// this store.
+func (n *Namespace) AddDigests(ctx context.Context, digests []Digest, answers []Answer) error {
+	if n.s.waiting != nil {
+		return n.call(func(n *Namespace) error { return n.AddDigests(ctx, digests, answers) })
+	}
+	load := func(p *part, i, size int) {
+		p.reset(n, ask{verb: verbAdd}, size)
+		p.digests = append(p.digests, digests[i:i+size]...)
+	}
+	return n.parts(ctx, len(digests), answers, ask{verb: verbAdd}, load)
 }
 
 // HasBatch does for each key what Has does: its answer is Seen or New, and
 // nothing is remembered.
-func (s *Store) HasBatch(ctx context.Context, keys []string, answers []Answer) error {
-	return s.batch(ctx, keys, answers, ask{verb: verbHas})
+func (n *Namespace) HasBatch(ctx context.Context, keys []string, answers []Answer) error {
+	return n.batch(ctx, keys, answers, ask{verb: verbHas})
 }
 
-func (s *Store) batch(ctx context.Context, keys []string, answers []Answer, a ask) error {
-	if s.waiting != nil {
-		return s.waiting.call(func(s *Store) error { return s.batch(ctx, keys, answers, a) })
+func (n *Namespace) batch(ctx context.Context, keys []string, answers []Answer, a ask) error {
+	if n.s.waiting != nil {
+		return n.call(func(n *Namespace) error { return n.batch(ctx, keys, answers, a) })
 	}
-	if len(keys) != len(answers) {
-		return fmt.Errorf("store: %d keys and %d answers", len(keys), len(answers))
+	if err := checkKeys(keys); err != nil {
+		clear(answers)
+		return err
+	}
+	load := func(p *part, i, size int) { p.load(n, keys[i:i+size], a) }
+	return n.parts(ctx, len(keys), answers, a, load)
+}
+
+// parts does something for so many keys, part by part. load makes the part of
+// the keys from the i-th on.
+func (n *Namespace) parts(ctx context.Context, size int, answers []Answer, a ask, load func(p *part, i, size int)) error {
+	s := n.s
+	if size != len(answers) {
+		return fmt.Errorf("store: %d keys and %d answers", size, len(answers))
 	}
 	clear(answers)
-	if err := checkKeys(keys); err != nil {
-		return err
+	if n.write.TTL < 0 {
+		return fmt.Errorf("store: %w", checkTTL(int64(n.write.TTL)))
 	}
 	p := parts.Get().(*part)
 	defer parts.Put(p)
-	for len(keys) > 0 {
+	for i := 0; i < size; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(len(keys), s.maxPart)
-		p.load(s, keys[:n], a)
+		m := min(size-i, s.maxPart)
+		load(p, i, m)
 		var err error
 		switch a.verb {
 		case verbAdd:
-			err = s.addPart(ctx, p, answers[:n])
+			err = s.addPart(ctx, p, answers[i:i+m])
 		case verbClaim:
-			err = s.claimPart(ctx, p, answers[:n], a.claims[:n])
-			a.claims = a.claims[n:]
+			err = s.claimPart(ctx, p, answers[i:i+m], a.claims[i:i+m])
 		default:
-			err = s.hasPart(p, answers[:n])
+			err = s.hasPart(p, answers[i:i+m])
 		}
 		addIf(&s.counters.answeredNew, int64(p.fresh))
 		addIf(&s.counters.answeredBusy, int64(p.busy))
 		if err != nil {
 			return err
 		}
-		addIf(&s.counters.answeredSeen, int64(n-p.fresh-p.busy))
-		keys, answers = keys[n:], answers[n:]
+		addIf(&s.counters.answeredSeen, int64(m-p.fresh-p.busy))
+		i += m
 	}
 	return nil
 }
@@ -204,7 +253,7 @@ func (s *Store) hasPart(p *part, answers []Answer) error {
 			break
 		}
 	}
-	if err := s.await(p.rests); err != nil {
+	if err := s.await(p.rests, p.n.level()); err != nil {
 		return err
 	}
 	p.fresh = len(p.open)
@@ -228,7 +277,7 @@ func (s *Store) addPart(ctx context.Context, p *part, answers []Answer) error {
 			return err
 		}
 	}
-	if werr := s.await(rests); werr != nil {
+	if werr := s.await(rests, p.n.level()); werr != nil {
 		return werr
 	}
 	p.answer(answers, err == nil)
@@ -265,7 +314,7 @@ func (s *Store) mark(ctx context.Context, p *part) error {
 		if !same {
 			continue
 		}
-		if len(p.open) == 0 {
+		if len(p.open) == 0 && p.verb != verbForget {
 			return nil
 		}
 		decided, err := s.decide(ctx, p, epoch)
@@ -279,7 +328,7 @@ func (s *Store) mark(ctx context.Context, p *part) error {
 // level promises. "Seen" waits like "new": whoever sees a word in a memtable
 // must not answer before the record is as safe as the one who added it waits
 // for.
-func (s *Store) await(lsn wal.LSN) error {
+func (s *Store) await(lsn wal.LSN, level Durability) error {
 	if lsn == 0 || s.log == nil {
 		return nil
 	}
@@ -290,7 +339,7 @@ func (s *Store) await(lsn wal.LSN) error {
 		//lint:ignore SA2001 there is nothing to do inside
 		s.mu.Unlock()
 	}
-	if s.opts.Durability == Sync && !planted.AckBeforeSync {
+	if level == Sync && !planted.AckBeforeSync {
 		return s.waitSynced(lsn)
 	}
 	return s.waitWritten(lsn)
@@ -307,8 +356,12 @@ type room struct {
 const keepLogBytes = 4 << 10
 
 func (p *part) room() room {
-	if p.verb == verbClaim {
+	switch p.verb {
+	case verbClaim:
 		return room{} // a claim is neither in the memtable nor in the log
+	case verbForget: // at most one record for each word
+		n := len(p.words)
+		return room{words: n, logBytes: int64(n)*wal.FrameBytes(addsHeaderBytes+8) + keepLogBytes}
 	}
 	adds := addsHeaderBytes + 8*len(p.open)
 	return room{
@@ -340,11 +393,16 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 			}
 			continue
 		}
-		if p.verb == verbClaim {
+		switch p.verb {
+		case verbClaim:
 			lsn, err := s.grantLocked(st.active, p)
 			s.mu.Unlock()
 			p.rests = max(p.rests, lsn)
 			return true, err
+		case verbForget:
+			done := s.forgetLocked(st.active, p)
+			s.mu.Unlock()
+			return done, nil
 		}
 		lsn, all := s.insertLocked(st.active, p)
 		low := int(st.active.count.Load()) > s.memtableLimit/2 && !s.log.Prepared()
@@ -359,7 +417,8 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 
 // insertLocked puts the words that are not in the active memtable there and
 // logs them, but for those whose claim forbids it. It reports false if the table
-// was full before all were in.
+// was full before all were in. A word that has expired there, or was forgotten,
+// gets another segment.
 //
 // The record's LSN is published before the first word is: whoever finds a
 // word then finds an LSN that covers it. Nothing between the two can fail.
@@ -367,29 +426,37 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 	all = true
 	p.payload = p.payload[:0]
 	claimed := p.verb == verbCommit || len(s.mu.claims.held) > 0
+	now := s.now()
+	var in segment
 	for _, i := range p.open {
 		w := p.words[i]
 		slot, found := m.find(w)
-		if found && !planted.NoSecondLook {
+		if found && !planted.NoSecondLook && m.holds(slot, now) {
 			rests = max(rests, wal.LSN(m.lsn.Load()))
 			continue
 		}
-		if m.full(slot) {
+		if !found && m.full(slot) {
 			m.filled, all = true, false
 			break
+		}
+		if len(p.payload) == 0 {
+			var ok bool
+			if in, ok = s.segmentFor(m, p); !ok {
+				m.filled, all = true, false
+				break
+			}
 		}
 		if claimed && !s.claimAllowsLocked(p, i) {
 			continue
 		}
 		if len(p.payload) == 0 {
-			s.beginRecordLocked(m)
-			p.payload = beginAdds(p.payload, m.segment)
+			p.payload = beginAdds(p.payload, in.id)
 			if !planted.SeenBeforeWriteActive {
 				m.cover(s.log.Next())
 			}
 			s.opts.seams.At("insert")
 		}
-		m.put(slot, w)
+		m.put(slot, w, in.number)
 		p.payload = appendWord(p.payload, w)
 		p.decided[i] = New
 	}
@@ -400,9 +467,8 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 		s.opts.seams.At("append")
 		rests = s.log.Append(recordAdds, p.payload)
 		p.marked = rests
-		m.count.Add(int64(len(p.payload)-addsHeaderBytes) / 8)
-		if planted.SegmentRecordLate && s.mu.registry.segments[m.segment].words == 0 {
-			s.logMadeLocked(m.segment)
+		if planted.SegmentRecordLate && in.made {
+			s.logMadeLocked(in.id)
 		}
 	}
 	return rests, all

@@ -184,7 +184,7 @@ func BenchmarkClaim(b *testing.B) {
 		if err := s.ClaimBatch(b.Context(), keys, 0, claims, answers); err != nil {
 			b.Fatal(err)
 		}
-		if err := s.CommitBatch(b.Context(), claims, committed); err != nil {
+		if err := s.CommitBatch(b.Context(), claims, 0, committed); err != nil {
 			b.Fatal(err)
 		}
 	}

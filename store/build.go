@@ -40,6 +40,9 @@ type build struct {
 	next  time.Time
 	added wal.LSN
 	start time.Time
+	// dead are the words whose bits the old bitmap has in vain, as of the
+	// beginning: the new one does not.
+	dead uint64
 }
 
 // buildTarget says what a build makes.
@@ -104,6 +107,7 @@ func (s *Store) beginBuild(t buildTarget) error {
 	}
 	b.width = widthOf(uint64(s.buildWords()), r.wordsIn(b.segments))
 	h.Generation = r.bitmapGeneration + 1
+	b.dead = r.dead
 	s.mu.Unlock()
 	if t.isBitmap() {
 		h.Params = mmapfilter.ParamsFor(t.capacity, s.identity.hasher.mix)
@@ -232,6 +236,7 @@ func (s *Store) switchBitmap(b *build) (old *filter, err error) {
 	generation := b.filter.header().Generation
 	record := s.log.Append(recordBitmap, appendBitmap(nil, generation))
 	s.mu.registry.bitmapGeneration = generation
+	s.mu.registry.dead -= b.dead
 	s.publishLocked(func(st *state) { st.bitmap = b.filter })
 	s.retireLocked(old)
 	s.mu.Unlock()
@@ -321,11 +326,20 @@ func (s *Store) abandonBuild() error {
 	return errors.Join(b.filter.close(), s.opts.seams.Device.Remove(b.filter.path))
 }
 
-// filtersOf returns the filters in which a flush of a segment of the span sets
-// bits: what there is, and what is being built.
-func (s *Store) filtersOf(id spanID) []*filter {
-	all := []*filter{s.current.Load().bitmap, s.filterOf(id)}
-	if b := s.maintainer.build; b != nil && (b.isBitmap() || b.span == id) && !planted.BuildMissesFlush {
+// bitmaps are those in which a flush sets bits: what there is, and what is
+// being built.
+func (s *Store) bitmaps() []*filter {
+	all := []*filter{s.current.Load().bitmap}
+	if b := s.maintainer.build; b != nil && b.isBitmap() && !planted.BuildMissesFlush {
+		all = append(all, b.filter)
+	}
+	return all
+}
+
+// spanFilters are those of a span in which a flush sets bits.
+func (s *Store) spanFilters(id spanID) []*filter {
+	all := []*filter{s.filterOf(id)}
+	if b := s.maintainer.build; b != nil && b.span == id && !planted.BuildMissesFlush {
 		all = append(all, b.filter)
 	}
 	return all

@@ -40,7 +40,7 @@ func (c *cache) set(w word) []uint64 {
 func (c *cache) touch(w word) uint64 { return atomic.LoadUint64(&c.set(w)[0]) }
 
 // has reports whether the word is known to be seen.
-func (c *cache) has(w word) bool {
+func (c *cache) has(w word, now int64) bool {
 	set := c.set(w)
 	for i := range set {
 		if atomic.LoadUint64(&set[i]) == w {
@@ -52,7 +52,10 @@ func (c *cache) has(w word) bool {
 
 // add remembers a word. It is taken back by remove if what the caller rested
 // on has changed meanwhile.
-func (c *cache) add(w word) {
+func (c *cache) add(w word, ends int64) {
+	if ends != forever {
+		return
+	}
 	set := c.set(w)
 	for i := range set {
 		switch atomic.LoadUint64(&set[i]) {

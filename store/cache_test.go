@@ -14,19 +14,19 @@ func TestCacheExact(t *testing.T) {
 	words := randomWords(rng, 20_000)
 	added := map[word]bool{}
 	for _, w := range words {
-		c.add(w)
+		c.add(w, forever)
 		added[w] = true
-		if !c.has(w) {
+		if !c.has(w, 0) {
 			t.Fatalf("%x is not there after it was added", w)
 		}
 	}
 	hits := 0
 	for _, w := range words {
-		if c.has(w) {
+		if c.has(w, 0) {
 			hits++
 		}
 		for bit := range 64 {
-			if other := w ^ 1<<bit; other != 0 && c.has(other) && !added[other] {
+			if other := w ^ 1<<bit; other != 0 && c.has(other, 0) && !added[other] {
 				t.Fatalf("%x was never added", other)
 			}
 		}
@@ -40,21 +40,21 @@ func TestCacheRemove(t *testing.T) {
 	c, err := newCache(0) // one set
 	must(t, err)
 	for w := word(1); w <= cacheWays; w++ {
-		c.add(w)
-		c.add(w) // once is enough
+		c.add(w, forever)
+		c.add(w, forever) // once is enough
 	}
 	for w := word(1); w <= cacheWays; w++ {
-		if !c.has(w) {
+		if !c.has(w, 0) {
 			t.Errorf("%d is not there", w)
 		}
 	}
 	c.remove(3)
 	c.remove(99)
-	if c.has(3) || !c.has(4) || c.has(99) {
+	if c.has(3, 0) || !c.has(4, 0) || c.has(99, 0) {
 		t.Error("remove has taken another word, or none")
 	}
-	c.add(99)
-	if !c.has(99) || !c.has(1) {
+	c.add(99, forever)
+	if !c.has(99, 0) || !c.has(1, 0) {
 		t.Error("the free way was not taken")
 	}
 }
@@ -74,8 +74,8 @@ func TestCacheAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for range 20 {
 				for _, w := range words {
-					c.add(w)
-					c.has(w)
+					c.add(w, forever)
+					c.has(w, 0)
 					c.touch(w)
 					c.remove(w)
 				}
@@ -101,15 +101,16 @@ func TestCacheTakenBack(t *testing.T) {
 	s.mu.Lock()
 	s.publishLocked(func(*state) {})
 	s.mu.Unlock()
-	found, err := s.get(st, new(part), st.spans[0].segments, s.word(key(1)))
-	if !found || err != nil {
-		t.Errorf("get: %v, %v", found, err)
+	p := &part{incarnation: s.core.current.Load()}
+	id, err := s.get(st, p, st.spans[0].segments, s.word(key(1)))
+	if id == 0 || err != nil {
+		t.Errorf("get: %v, %v", id, err)
 	}
-	if s.cache.has(s.word(key(1))) {
+	if s.cache.has(s.word(key(1)), 0) {
 		t.Error("a word found under another state stays in the cache")
 	}
 	s.has(Seen, key(1))
-	if !s.cache.has(s.word(key(1))) {
+	if !s.cache.has(s.word(key(1)), 0) {
 		t.Error("a word found in Pebble is not in the cache")
 	}
 }

@@ -16,9 +16,10 @@ import (
 // number of goroutines at once, and one Commit or Release succeeds. The zero
 // Claim does not hold.
 type Claim struct {
-	s     *Store
-	word  word
-	token uint64
+	n           *Namespace
+	incarnation *incarnation
+	word        word
+	token       uint64
 }
 
 // defaultLease is long enough for a slow fetch with its retries.
@@ -35,9 +36,9 @@ const defaultLease = 10 * time.Minute
 //
 // Costs what Has costs, the lock, and memory, see Options.MaxClaims. A store
 // that refuses adds refuses claims.
-func (s *Store) Claim(ctx context.Context, key string, lease time.Duration) (Claim, Answer, error) {
+func (n *Namespace) Claim(ctx context.Context, key string, lease time.Duration) (Claim, Answer, error) {
 	keys, claims, answers := [1]string{key}, [1]Claim{}, [1]Answer{}
-	err := s.ClaimBatch(ctx, keys[:], lease, claims[:], answers[:])
+	err := n.ClaimBatch(ctx, keys[:], lease, claims[:], answers[:])
 	return claims[0], answers[0], err
 }
 
@@ -46,7 +47,7 @@ func (s *Store) Claim(ctx context.Context, key string, lease time.Duration) (Cla
 // order, in parts of at most 4096, each atomic by itself; of a key that stands
 // in the batch twice the second is Busy. After an error those that are New are
 // claimed all the same, and those that are Unanswered are not.
-func (s *Store) ClaimBatch(ctx context.Context, keys []string, lease time.Duration, claims []Claim, answers []Answer) error {
+func (n *Namespace) ClaimBatch(ctx context.Context, keys []string, lease time.Duration, claims []Claim, answers []Answer) error {
 	if len(keys) != len(claims) {
 		return fmt.Errorf("store: %d keys and %d claims", len(keys), len(claims))
 	}
@@ -55,7 +56,7 @@ func (s *Store) ClaimBatch(ctx context.Context, keys []string, lease time.Durati
 		clear(answers)
 		return err
 	}
-	return s.batch(ctx, keys, answers, ask{verb: verbClaim, lease: lease, claims: claims})
+	return n.batch(ctx, keys, answers, ask{verb: verbClaim, lease: lease, claims: claims})
 }
 
 // CommitBatch makes the keys of the claims seen, as Commit does, in parts of at
@@ -63,14 +64,17 @@ func (s *Store) ClaimBatch(ctx context.Context, keys []string, lease time.Durati
 // some did not hold, the error is ErrClaimLost. After any other error those
 // that are not committed may be tried again; one that is not ErrPoisoned has
 // marked none of them.
-func (s *Store) CommitBatch(ctx context.Context, claims []Claim, committed []bool) error {
+func (s *Store) CommitBatch(ctx context.Context, claims []Claim, ttl time.Duration, committed []bool) error {
 	if s.waiting != nil {
-		return s.waiting.call(func(s *Store) error { return s.CommitBatch(ctx, claims, committed) })
+		return s.waiting.call(func(s *Store) error { return s.CommitBatch(ctx, claims, ttl, committed) })
 	}
 	if len(claims) != len(committed) {
 		return fmt.Errorf("store: %d claims and %d places for what is committed", len(claims), len(committed))
 	}
 	clear(committed)
+	if ttl < 0 {
+		return fmt.Errorf("store: %w", checkTTL(int64(ttl)))
+	}
 	p := parts.Get().(*part)
 	defer parts.Put(p)
 	all, lost := len(claims), 0
@@ -78,12 +82,14 @@ func (s *Store) CommitBatch(ctx context.Context, claims []Claim, committed []boo
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(len(claims), s.maxPart)
-		p.loadClaims(s, claims[:n])
-		if err := s.commitPart(ctx, p, committed[:n]); err != nil {
+		n := s.alike(claims)
+		if !p.loadClaims(s, claims[:n], ttl) {
+			lost += n
+		} else if err := s.commitPart(ctx, p, committed[:n]); err != nil {
 			return err
+		} else {
+			lost += n - p.fresh
 		}
-		lost += n - p.fresh
 		claims, committed = claims[n:], committed[n:]
 	}
 	if lost > 0 {
@@ -93,14 +99,25 @@ func (s *Store) CommitBatch(ctx context.Context, claims []Claim, committed []boo
 	return nil
 }
 
-// Commit makes the key seen: logged, and durable when it returns, by the
-// store's level, exactly like an Add. After an error that is neither
-// ErrClaimLost nor ErrPoisoned the claim holds as before.
-func (c Claim) Commit(ctx context.Context) error {
-	if c.s == nil {
+// alike is how many of the claims can be one part: made through one handle, in
+// one incarnation of its namespace.
+func (s *Store) alike(claims []Claim) int {
+	n := 1
+	for n < min(len(claims), s.maxPart) && claims[n].n == claims[0].n && claims[n].incarnation == claims[0].incarnation {
+		n++
+	}
+	return n
+}
+
+// Commit makes the key seen: logged, and durable when it returns, by the level
+// of the handle that it was claimed through, exactly like an Add. A TTL of 0 is
+// that handle's. After an error that is neither ErrClaimLost nor ErrPoisoned
+// the claim holds as before.
+func (c Claim) Commit(ctx context.Context, ttl time.Duration) error {
+	if c.n == nil {
 		return ErrClaimLost
 	}
-	return c.s.CommitBatch(ctx, []Claim{c}, make([]bool, 1))
+	return c.n.s.CommitBatch(ctx, []Claim{c}, ttl, make([]bool, 1))
 }
 
 // Release makes the key new again at once. It does no I/O.
@@ -115,25 +132,26 @@ func (c Claim) Extend(lease time.Duration) error {
 		return err
 	}
 	return c.use(func(t *claims) {
-		t.held[c.word] = heldClaim{token: c.token, ends: leaseEnd(c.s.opts.seams.Now(), lease)}
+		t.held[c.word] = heldClaim{token: c.token, ends: leaseEnd(c.n.s.opts.seams.Now(), lease)}
 	})
 }
 
 // use does something to a claim that holds, under the lock.
 func (c Claim) use(change func(*claims)) error {
-	if c.s == nil {
+	if c.n == nil {
 		return ErrClaimLost
 	}
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	if c.s.mu.closing {
+	s := c.n.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closing {
 		return ErrClosed
 	}
-	if !c.s.claimHoldsLocked(c.word, c.token) {
-		c.s.counters.claimsLost.Add(1)
+	if c.incarnation != c.n.core.current.Load() || !s.claimHoldsLocked(c.word, c.token) {
+		s.counters.claimsLost.Add(1)
 		return ErrClaimLost
 	}
-	change(&c.s.mu.claims)
+	change(&s.mu.claims)
 	return nil
 }
 

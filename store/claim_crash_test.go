@@ -26,7 +26,7 @@ func TestClaimsCrash(t *testing.T) {
 			const n = 1000
 			claims, answers := make([]Claim, n), make([]Answer, n)
 			must(t, s.ClaimBatch(t.Context(), keys(0, n), 0, claims, answers))
-			must(t, s.CommitBatch(t.Context(), claims[:n/2], make([]bool, n/2)))
+			must(t, s.CommitBatch(t.Context(), claims[:n/2], 0, make([]bool, n/2)))
 			for _, c := range claims[n/2 : n/2+100] {
 				must(t, c.Release())
 			}
@@ -67,7 +67,7 @@ func TestClaimChild(t *testing.T) {
 	s := mustOpen(t, dir, killOptions(Interval))
 	claims, answers := make([]Claim, claimChildKeys), make([]Answer, claimChildKeys)
 	must(t, s.ClaimBatch(t.Context(), keys(0, claimChildKeys), 0, claims, answers))
-	must(t, s.CommitBatch(t.Context(), claims[:claimChildKeys/2], make([]bool, claimChildKeys/2)))
+	must(t, s.CommitBatch(t.Context(), claims[:claimChildKeys/2], 0, make([]bool, claimChildKeys/2)))
 	must(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	select {} // until the signal is there
 }
@@ -105,7 +105,7 @@ func TestCommitDiskFull(t *testing.T) {
 	must(t, s.ClaimBatch(t.Context(), keys(0, n), 0, claims, answers))
 	w.mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 10, TotalBytes: 1 << 30})
 	committed := make([]bool, n)
-	is(t, "CommitBatch", s.CommitBatch(t.Context(), claims, committed), ErrDiskFull)
+	is(t, "CommitBatch", s.CommitBatch(t.Context(), claims, 0, committed), ErrDiskFull)
 	refused := slices.Index(committed, false)
 	if refused < 0 || slices.Contains(committed[refused:], true) {
 		t.Fatalf("committed are %v", committed)
@@ -113,10 +113,10 @@ func TestCommitDiskFull(t *testing.T) {
 	s.has(Seen, keys(0, refused)...)
 	s.has(New, keys(refused, n)...)
 	s.claim(Busy, key(refused), 0)
-	is(t, "Commit", claims[n-1].Commit(t.Context()), ErrDiskFull)
+	is(t, "Commit", claims[n-1].Commit(t.Context(), 0), ErrDiskFull)
 	w.mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 29, TotalBytes: 1 << 30})
 	s.flush()
-	must(t, s.CommitBatch(t.Context(), claims[refused:], committed[refused:]))
+	must(t, s.CommitBatch(t.Context(), claims[refused:], 0, committed[refused:]))
 	s.add(Seen, keys(0, n)...)
 	s.urls(n)
 }
@@ -130,7 +130,7 @@ func TestCommitWaits(t *testing.T) {
 		c := s.claim(New, "k", 0)
 		arm()
 		var err error
-		done := start(func() { err = c.Commit(context.Background()) })
+		done := start(func() { err = c.Commit(context.Background(), 0) })
 		within(t, "the write or sync", g.reached)
 		if ended(done) {
 			t.Error("Commit is answered before its record is safe")
@@ -159,7 +159,7 @@ func TestCommitFails(t *testing.T) {
 	must(t, s.ClaimBatch(t.Context(), keys(0, 2), 0, claims, answers))
 	armed.Store(true)
 	committed := make([]bool, 1)
-	is(t, "CommitBatch", s.CommitBatch(t.Context(), claims[:1], committed), ErrPoisoned)
+	is(t, "CommitBatch", s.CommitBatch(t.Context(), claims[:1], 0, committed), ErrPoisoned)
 	if committed[0] {
 		t.Error("a commit that failed counts as committed")
 	}
@@ -168,7 +168,7 @@ func TestCommitFails(t *testing.T) {
 	if a != Unanswered {
 		t.Errorf("Claim: got %v", a)
 	}
-	is(t, "Commit", claims[1].Commit(t.Context()), ErrPoisoned)
+	is(t, "Commit", claims[1].Commit(t.Context(), 0), ErrPoisoned)
 	must(t, claims[1].Release())
 	s.abandon()
 }

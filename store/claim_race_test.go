@@ -38,7 +38,7 @@ func TestClaimAgainstAdd(t *testing.T) {
 	if added || !errors.Is(err, ErrClaimed) {
 		t.Errorf("Add: got %v, %v", added, err)
 	}
-	must(t, c.Commit(t.Context()))
+	must(t, c.Commit(t.Context(), 0))
 	s.urls(1)
 }
 
@@ -79,7 +79,7 @@ func TestManyClaimers(t *testing.T) {
 						commit = append(commit, claims[i-lo])
 					}
 				}
-				if err := s.CommitBatch(context.Background(), commit, make([]bool, len(commit))); err != nil {
+				if err := s.CommitBatch(context.Background(), commit, 0, make([]bool, len(commit))); err != nil {
 					t.Error(err)
 					return
 				}
@@ -166,7 +166,7 @@ func claimOrAdd(s *testStore, rng *rand.Rand, clock *fakeClock, k string, made *
 	case 2:
 		clock.pass(time.Second) // ends those of others too
 	default:
-		if err = c.Commit(ctx); err == nil {
+		if err = c.Commit(ctx, 0); err == nil {
 			made.Add(1)
 		}
 	}

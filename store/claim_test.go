@@ -57,18 +57,18 @@ func TestClaimLife(t *testing.T) {
 	}{
 		{"held", func(t *testing.T, s *testStore, c Claim, _ *fakeClock) { s.claimed(k) }, Busy, nil},
 		{"committed", func(t *testing.T, s *testStore, c Claim, _ *fakeClock) {
-			must(t, c.Commit(t.Context()))
+			must(t, c.Commit(t.Context(), 0))
 			s.has(Seen, k)
 			s.claim(Seen, k, 0)
 		}, Seen, ErrClaimLost},
 		{"committed and flushed", func(t *testing.T, s *testStore, c Claim, _ *fakeClock) {
-			must(t, c.Commit(t.Context()))
+			must(t, c.Commit(t.Context(), 0))
 			s.flush()
 			s.claim(Seen, k, 0)
 		}, Seen, ErrClaimLost},
 		{"committed twice", func(t *testing.T, s *testStore, c Claim, _ *fakeClock) {
-			must(t, c.Commit(t.Context()))
-			is(t, "Commit", c.Commit(t.Context()), ErrClaimLost)
+			must(t, c.Commit(t.Context(), 0))
+			is(t, "Commit", c.Commit(t.Context(), 0), ErrClaimLost)
 		}, Seen, ErrClaimLost},
 		{"released", func(t *testing.T, s *testStore, c Claim, _ *fakeClock) { must(t, c.Release()) }, New, ErrClaimLost},
 		{"released and claimed", func(t *testing.T, s *testStore, c Claim, _ *fakeClock) {
@@ -86,7 +86,7 @@ func TestClaimLife(t *testing.T) {
 		{"at its end", func(t *testing.T, s *testStore, c Claim, clock *fakeClock) { clock.pass(defaultLease) }, New, ErrClaimLost},
 		{"at its end, committed", func(t *testing.T, s *testStore, c Claim, clock *fakeClock) {
 			clock.pass(defaultLease)
-			is(t, "Commit", c.Commit(t.Context()), ErrClaimLost)
+			is(t, "Commit", c.Commit(t.Context(), 0), ErrClaimLost)
 		}, New, ErrClaimLost},
 		{"at its end, claimed", func(t *testing.T, s *testStore, c Claim, clock *fakeClock) {
 			clock.pass(defaultLease)
@@ -95,7 +95,7 @@ func TestClaimLife(t *testing.T) {
 		{"at its end, added and committed", func(t *testing.T, s *testStore, c Claim, clock *fakeClock) {
 			clock.pass(defaultLease)
 			s.add(New, k)
-			is(t, "Commit", c.Commit(t.Context()), ErrClaimLost)
+			is(t, "Commit", c.Commit(t.Context(), 0), ErrClaimLost)
 		}, Seen, ErrClaimLost},
 		{"extended", func(t *testing.T, s *testStore, c Claim, clock *fakeClock) {
 			clock.pass(defaultLease - 1)
@@ -139,9 +139,9 @@ func TestClaimLost(t *testing.T) {
 	for what, use := range map[string]func() error{
 		"Release": first.Release,
 		"Extend":  func() error { return first.Extend(time.Second) },
-		"Commit":  func() error { return first.Commit(t.Context()) },
+		"Commit":  func() error { return first.Commit(t.Context(), 0) },
 		"CommitBatch": func() error {
-			return s.CommitBatch(t.Context(), []Claim{first, first}, make([]bool, 2))
+			return s.CommitBatch(t.Context(), []Claim{first, first}, 0, make([]bool, 2))
 		},
 	} {
 		is(t, what, use(), ErrClaimLost)
@@ -149,7 +149,7 @@ func TestClaimLost(t *testing.T) {
 		s.claim(Busy, "k", 0)
 	}
 	clock.pass(time.Hour - 1)
-	must(t, second.Commit(t.Context()))
+	must(t, second.Commit(t.Context(), 0))
 	s.add(Seen, "k")
 	if got, want := s.Stats().Claims, (ClaimStats{Granted: 2, Lost: 5, Expired: 1}); got != want {
 		t.Errorf("Stats: got %+v, want %+v", got, want)
@@ -161,12 +161,12 @@ func TestForeignClaims(t *testing.T) {
 	s := inMemory(t).open()
 	other := inMemory(t).open()
 	c := s.claim(New, "k", 0)
-	foreign := Claim{s: other.Store, word: c.word, token: c.token}
+	foreign := Claim{n: other.Namespace, incarnation: other.core.current.Load(), word: c.word, token: c.token}
 	for name, claim := range map[string]Claim{"zero": {}, "foreign": foreign} {
-		is(t, name+": Commit", claim.Commit(t.Context()), ErrClaimLost)
+		is(t, name+": Commit", claim.Commit(t.Context(), 0), ErrClaimLost)
 		is(t, name+": Release", claim.Release(), ErrClaimLost)
 		is(t, name+": Extend", claim.Extend(0), ErrClaimLost)
-		is(t, name+": CommitBatch", s.CommitBatch(t.Context(), []Claim{claim}, make([]bool, 1)), ErrClaimLost)
+		is(t, name+": CommitBatch", s.CommitBatch(t.Context(), []Claim{claim}, 0, make([]bool, 1)), ErrClaimLost)
 	}
 	s.claimed("k")
 }
@@ -184,7 +184,7 @@ func TestClaimBatch(t *testing.T) {
 	}
 	// Of a claim that stands there twice the second does not hold any more.
 	committed := make([]bool, 4)
-	err := s.CommitBatch(t.Context(), []Claim{claims[0], claims[1], claims[0], claims[3]}, committed)
+	err := s.CommitBatch(t.Context(), []Claim{claims[0], claims[1], claims[0], claims[3]}, 0, committed)
 	is(t, "CommitBatch", err, ErrClaimLost)
 	if want := []bool{true, false, false, true}; !slices.Equal(committed, want) {
 		t.Errorf("CommitBatch: got %v, want %v", committed, want)
@@ -203,7 +203,7 @@ func TestClaimBatch(t *testing.T) {
 		}
 	}
 	s.add(Busy, keys(0, n)...)
-	must(t, s.CommitBatch(t.Context(), claims[:n], make([]bool, n)))
+	must(t, s.CommitBatch(t.Context(), claims[:n], 0, make([]bool, n)))
 	s.add(Seen, keys(0, n)...)
 	s.urls(n + 3)
 	x := s.Stats()
@@ -247,8 +247,8 @@ func TestClaimRefused(t *testing.T) {
 			t.Errorf("%s: got answers %v", tc.name, answers)
 		}
 	}
-	is(t, "Commit, cancelled", held.Commit(cancelled), context.Canceled)
-	if err := s.CommitBatch(t.Context(), []Claim{held}, nil); err == nil {
+	is(t, "Commit, cancelled", held.Commit(cancelled, 0), context.Canceled)
+	if err := s.CommitBatch(t.Context(), []Claim{held}, 0, nil); err == nil {
 		t.Error("CommitBatch without a place for what is committed: no error")
 	}
 	if err := held.Extend(-1); err == nil {
@@ -262,7 +262,7 @@ func TestClaimRefused(t *testing.T) {
 	s.close()
 	_, _, err := s.Claim(t.Context(), "c", 0)
 	is(t, "Claim after Close", err, ErrClosed)
-	is(t, "Commit after Close", held.Commit(t.Context()), ErrClosed)
+	is(t, "Commit after Close", held.Commit(t.Context(), 0), ErrClosed)
 	is(t, "Release after Close", held.Release(), ErrClosed)
 	is(t, "Extend after Close", held.Extend(0), ErrClosed)
 }
@@ -290,7 +290,7 @@ func TestMaxClaims(t *testing.T) {
 	if got, want := s.Stats().Claims, (ClaimStats{Held: 3, Granted: 5, Expired: 1}); got != want {
 		t.Errorf("Stats: got %+v, want %+v", got, want)
 	}
-	must(t, claims[0].Commit(t.Context()))
+	must(t, claims[0].Commit(t.Context(), 0))
 	s.claim(New, key(5), 0)
 	s.urls(2)
 }

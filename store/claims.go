@@ -55,7 +55,7 @@ func (s *Store) claimHoldsLocked(w word, token uint64) bool {
 func (s *Store) claimAllowsLocked(p *part, i int) bool {
 	w := p.words[i]
 	if p.verb == verbCommit {
-		if !s.claimHoldsLocked(w, p.tokens[i]) {
+		if p.incarnation != p.n.core.current.Load() || !s.claimHoldsLocked(w, p.tokens[i]) {
 			return false
 		}
 		delete(s.mu.claims.held, w)
@@ -76,9 +76,10 @@ func (s *Store) grantLocked(m *memtable, p *part) (rests wal.LSN, err error) {
 	if t.held == nil {
 		t.held = map[word]heldClaim{}
 	}
+	now := s.now()
 	for _, i := range p.open {
 		w := p.words[i]
-		if _, found := m.find(w); found {
+		if slot, found := m.find(w); found && m.holds(slot, now) {
 			rests = max(rests, wal.LSN(m.lsn.Load()))
 			continue
 		}
@@ -127,31 +128,36 @@ func (p *part) forgetBusy() {
 func (s *Store) claimPart(ctx context.Context, p *part, answers []Answer, claims []Claim) error {
 	err := s.mark(ctx, p)
 	if err == nil {
-		err = s.await(p.rests)
+		err = s.await(p.rests, p.n.level())
 	}
 	// What is claimed is answered, whatever has failed: it rests on no record.
 	p.answer(answers, err == nil)
 	for i, a := range answers {
 		if a == New {
-			claims[i] = Claim{s: s, word: p.words[i], token: p.tokens[i]}
+			claims[i] = Claim{n: p.n, incarnation: p.incarnation, word: p.words[i], token: p.tokens[i]}
 		}
 	}
 	addIf(&s.counters.claimsGranted, int64(p.fresh))
 	return err
 }
 
-// loadClaims makes a part of claims. One of another store has no token here.
-func (p *part) loadClaims(s *Store, claims []Claim) {
-	p.reset(ask{verb: verbCommit})
-	for _, c := range claims {
-		token := c.token
-		if c.s != s {
-			token = 0
-		}
-		p.words = append(p.words, c.word)
-		p.tokens = append(p.tokens, token)
-		p.decided = append(p.decided, Unanswered)
+// loadClaims makes a part of claims that are alike. It reports false if they are
+// of another store, and do not hold in this one.
+func (p *part) loadClaims(s *Store, claims []Claim, ttl time.Duration) bool {
+	n := claims[0].n
+	if n == nil || n.s != s {
+		return false
 	}
+	if ttl != 0 {
+		n = n.With(WriteOptions{TTL: ttl})
+	}
+	p.reset(n, ask{verb: verbCommit}, len(claims))
+	p.incarnation = claims[0].incarnation
+	for _, c := range claims {
+		p.words = append(p.words, c.word)
+		p.tokens = append(p.tokens, c.token)
+	}
+	return true
 }
 
 // commitPart inserts the words whose claims hold.
@@ -160,7 +166,7 @@ func (s *Store) commitPart(ctx context.Context, p *part, committed []bool) error
 	if err != nil && p.marked == 0 {
 		return err
 	}
-	if werr := s.await(p.marked); werr != nil {
+	if werr := s.await(p.marked, p.n.level()); werr != nil {
 		return werr
 	}
 	for i, a := range p.decided {

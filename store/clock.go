@@ -13,13 +13,16 @@ type clockStamp struct {
 	bootID            [16]byte
 }
 
-const clockStampBytes = 40
+const (
+	clockStampBytes  = 48
+	clockStampBytes2 = 40
+)
 
 func appendClockStamp(dst []byte, c clockStamp) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.store))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.wall))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.boot))
-	return append(dst, c.bootID[:]...)
+	return append(append(dst, c.bootID[:]...), make([]byte, 8)...)
 }
 
 // decodeClockStamp reads the first clockStampBytes of src.
@@ -30,6 +33,8 @@ func decodeClockStamp(src []byte) (c clockStamp) {
 	copy(c.bootID[:], src[24:40])
 	return c
 }
+
+func decodeClockStamp2(src []byte) (c clockStamp) { return decodeClockStamp(src) }
 
 // opened is where the process's monotonic clock begins.
 var opened = time.Now()

@@ -84,7 +84,7 @@ func TestNamespaceRow(t *testing.T) {
 		_, err = decodeNamespaceRow(changed(b, 0, registryVersion+1))
 		is(t, "a later version", err, ErrVersion)
 	}
-	long := appendNamespaceRow(nil, &namespaceRow{name: strings.Repeat("n", maxNamespaceBytes+1)})
+	long := appendNamespaceRow(nil, &namespaceRow{ttl: 1, name: strings.Repeat("n", maxNamespaceBytes+1)})
 	if _, err := decodeNamespaceRow(long); err == nil {
 		t.Error("a name that is too long decodes")
 	}
@@ -94,8 +94,12 @@ func TestSegmentRow(t *testing.T) {
 	rng := seeded(t)
 	for _, state := range []segmentState{segmentOpen, segmentClosed} {
 		want := segmentRow{
-			namespace: rng.Uint32(), incarnation: rng.Uint64(), spanKind: spanSize, state: state, spanLog2: 12,
-			span: rng.Uint64(), words: rng.Uint64(), ingest: rng.Uint64(), closedIn: rng.Uint64(),
+			namespace: rng.Uint32(), incarnation: rng.Uint64(), spanKind: spanSize, state: state,
+			span: rng.Uint64(), words: rng.Uint64(), ingest: rng.Uint64(), closedIn: rng.Uint64(), ends: forever,
+		}
+		if state == segmentClosed {
+			want.spanKind, want.spanLog2, want.span = spanTime, 12, 400_000
+			want.ends = want.spanID().end() - 5
 		}
 		b := appendSegmentRow(nil, &want)
 		got, err := decodeSegmentRow(b)
@@ -115,7 +119,7 @@ func TestSegmentRow(t *testing.T) {
 			}
 		}
 		for what, bad := range map[string][]byte{
-			"version": changed(b, 0, registryVersion+1), "span kind 0": changed(b, 8, 0), "span kind": changed(b, 8, byte(spanSize)+1),
+			"version": changed(b, 0, registryVersion+1), "span kind 0": changed(b, 8, 0), "span kind": changed(b, 8, byte(spanTime)+1),
 			"state 0": changed(b, 9, 0), "state": changed(b, 9, byte(segmentClosed)+1),
 		} {
 			_, err := decodeSegmentRow(bad)
@@ -154,12 +158,13 @@ func TestKeys(t *testing.T) {
 
 // TestRegistryRows writes a registry as rows and loads it again.
 func TestRegistryRows(t *testing.T) {
-	want := newRegistry(100)
+	want := newRegistry(100, forever, clockStamp{})
 	want.ingest, want.flushed, want.nextSegment = 9, 5, 3
 	want.namespaces[7] = namespaceRow{incarnation: 3, ttl: 5, name: "seven"}
-	want.segments[1] = segmentRow{incarnation: 1, spanKind: spanSize, state: segmentClosed, words: 10, closedIn: 2}
-	want.segments[2] = segmentRow{incarnation: 1, spanKind: spanSize, state: segmentOpen, words: 5}
-	got := &registry{namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{}}
+	want.sizeSpan, want.dead = 4, 6
+	want.segments[1] = segmentRow{incarnation: 1, spanKind: spanSize, span: 3, state: segmentClosed, words: 10, closedIn: 2, ends: forever}
+	want.segments[2] = segmentRow{incarnation: 1, spanKind: spanSize, span: 4, state: segmentOpen, words: 5, ends: forever}
+	got := emptyRegistry()
 	var last []byte
 	must(t, want.rows(func(key, value []byte) error {
 		if bytes.Compare(last, key) >= 0 {
@@ -168,13 +173,15 @@ func TestRegistryRows(t *testing.T) {
 		last = key
 		return got.load(key, value)
 	}))
+	want.index()
+	got.index()
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got.words() != 15 || !slices.Equal(got.newestFirst(), []segmentID{2, 1}) || !slices.Equal(got.ids(), []segmentID{1, 2}) {
-		t.Errorf("%d words, newest first %v, ids %v", got.words(), got.newestFirst(), got.ids())
+	if got.words() != 15 || !slices.Equal(got.ids(), []segmentID{1, 2}) {
+		t.Errorf("%d words, ids %v", got.words(), got.ids())
 	}
-	if id, ok := got.open(); id != 2 || !ok {
+	if id, ok := got.taking[segmentKey{1, spanID{kind: spanSize, number: 4}}]; id != 2 || !ok {
 		t.Errorf("the open segment is %d, %v", id, ok)
 	}
 	is(t, "a kind of row of a later version", got.load(appendRowKey(nil, rowSegment+1, 0), nil), ErrVersion)
@@ -186,7 +193,7 @@ func TestRegistryRows(t *testing.T) {
 // TestTakeChanged takes the rows that one log file has changed. What a later
 // one changes is not in them.
 func TestTakeChanged(t *testing.T) {
-	r := newRegistry(100)
+	r := newRegistry(100, forever, clockStamp{})
 	r.setSegment(1, segmentRow{words: 1, state: segmentOpen, spanKind: spanSize})
 	r.segments[2] = segmentRow{words: 2}
 	c := r.takeChanged()

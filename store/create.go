@@ -121,7 +121,8 @@ func create(o *Options, dir string) error {
 	if err != nil {
 		return err
 	}
-	return createWith(o, dir, id, newRegistry(uint64(cmp.Or(o.ExpectedURLs, defaultExpectedURLs))), nil)
+	return createWith(o, dir, id, newRegistry(
+		uint64(cmp.Or(o.ExpectedURLs, defaultExpectedURLs)), int64(cmp.Or(o.TTL, Forever)), newStoreTime(o.Clock, clockStamp{}).stamp()), nil)
 }
 
 // createWith makes a store with the given identity and registry. words, if not

@@ -140,7 +140,7 @@ func ExampleStore_Claim() {
 		if fetch(url) != nil {
 			err = claim.Release()
 		} else {
-			err = claim.Commit(ctx)
+			err = claim.Commit(ctx, 0)
 		}
 		if err != nil {
 			log.Fatal(err)

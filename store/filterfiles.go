@@ -59,7 +59,7 @@ func (s *Store) examineFilters(f *found) error {
 		switch {
 		case ff.bad != nil:
 			f.badFilters = append(f.badFilters, ff)
-		case i < 0, ff.header.Ingest == 0 && f.registry.closed(spans[i].segments):
+		case i < 0, ff.header.Ingest == 0 && f.registry.closed(spans[i].ids()):
 			f.leftovers = append(f.leftovers, name) // a build or a flush that did not end
 		default:
 			f.chooseFilter(ff, name)
@@ -125,11 +125,11 @@ func (s *Store) openFilters(f *found) error {
 		if !ok {
 			continue
 		}
-		open, err := s.openFilter(f, &ff, sp.segments)
+		open, err := s.openFilter(f, &ff, sp.ids())
 		if err != nil {
 			return err
 		}
-		if s.opts.ReadOnly && open.header().Ingest < f.registry.ingestOf(sp.segments) {
+		if s.opts.ReadOnly && open.header().Ingest < f.registry.ingestOf(sp.ids()) {
 			// Its bits may not be set here, and without them its "no" is none.
 			if err := open.close(); err != nil {
 				return err

@@ -65,7 +65,7 @@ func (s *Store) flushFrozen(m *memtable) error {
 	s.mu.Unlock()
 	s.opts.seams.At("released")
 	if planted.ReleaseBeforeBits {
-		if err := m.sorted(sortedPart, s.bitSetter(m.segment)); err != nil {
+		if err := s.setBits(m, s.idsOf(m)); err != nil {
 			return err
 		}
 	}
@@ -117,12 +117,9 @@ func (s *Store) words() uint64 {
 // apply takes over the rows that an ingest has made durable.
 func (r *registry) apply(changed *registry) {
 	r.ingest, r.flushed, r.flushedLSN = changed.ingest, changed.flushed, changed.flushedLSN
-	r.clock = changed.clock
+	r.clock, r.dead = changed.clock, changed.dead
 	for id, row := range changed.segments {
 		now := r.segments[id]
-		if now.spanKind == 0 {
-			now = row
-		}
 		now.words, now.ingest = row.words, row.ingest
 		r.segments[id] = now
 	}
@@ -134,20 +131,25 @@ func (r *registry) apply(changed *registry) {
 // changed nothing.
 func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) {
 	s.mu.Lock()
-	number := s.mu.registry.ingest + 1
+	r := s.mu.registry
+	number := r.ingest + 1
+	changed.dead = r.dead
 	for id, row := range changed.segments {
-		now := s.mu.registry.segments[id]
-		row.words = now.words
-		if id == m.segment {
-			row.words += uint64(m.count.Load())
+		now, ok := r.segments[id]
+		if !ok { // it was dropped
+			delete(changed.segments, id)
+			continue
 		}
+		row.words = now.words + uint64(m.wordsOf(id)) - uint64(m.deleted[id])
 		row.ingest = number
 		changed.segments[id] = row
+		changed.dead += uint64(m.deleted[id])
 	}
 	s.mu.Unlock()
 	changed.ingest, changed.flushed = number, m.file
 	changed.flushedLSN = m.lsn.Load()
-	changed.clock = stampClock()
+	changed.clock = s.time.stamp()
+	ids := s.idsOf(m)
 
 	if err := s.space.check(m.count.Load() * tableWordBytes); err != nil {
 		return 0, err
@@ -165,10 +167,10 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 		return 0, err
 	}
 	bytes += n
-	if err := s.beginSpanFilter(m.segment); err != nil {
+	if err := s.beginSpanFilters(ids); err != nil {
 		return 0, err
 	}
-	words, n, err := s.writeWords(m, number)
+	words, n, err := s.writeWords(m, ids, number)
 	paths = append(paths, words...)
 	if err != nil {
 		return 0, err
@@ -179,20 +181,41 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	err = s.events.apart(func() error {
 		return s.db.Ingest(context.Background(), slices.Clone(paths))
 	})
+	if err := s.ingested(err); err != nil {
+		return 0, err
+	}
+	s.maintainer.stored = changed.storeRow
+	return bytes + n, nil
+}
+
+// ingested is what became of an ingest that returned err. A full disk has changed
+// nothing; after any other error it is not known what Pebble has done.
+func (s *Store) ingested(err error) error {
 	if s.events.dead.Load() {
 		// It may have returned nil all the same: a MANIFEST whose sync failed
 		// in a compaction syncs the next time, and what was lost is lost.
-		return 0, s.Err()
+		return s.Err()
 	}
-	if err != nil {
-		if isDiskFull(err) {
-			return 0, wrapPebble(err)
-		}
-		err = wrapPebble(err)
-		s.poison(err)
-		return 0, s.Err()
+	if err == nil {
+		return nil
 	}
-	return bytes + n, nil
+	err = wrapPebble(err)
+	if errors.Is(err, ErrDiskFull) {
+		return err
+	}
+	s.poison(err)
+	return s.Err()
+}
+
+// idsOf are the segments, in ascending order, that a memtable has words of and
+// that were not dropped since.
+func (s *Store) idsOf(m *memtable) []segmentID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(m.ids(), func(id segmentID) bool {
+		_, ok := s.mu.registry.segments[id]
+		return !ok
+	})
 }
 
 func (s *Store) tmpTable(number uint64, i int) string {
@@ -228,53 +251,149 @@ func (t *table) finish() (int64, error) {
 	return int64(meta.Size), nil
 }
 
-// writeWords writes a memtable's words as tables, cuts of one sequence in word
-// order, and sets their bits in the same pass.
-func (s *Store) writeWords(m *memtable, number uint64) (paths []string, bytes int64, err error) {
-	var t *table
-	finish := func() error {
-		n, err := t.finish()
-		t = nil
-		bytes += n
+// tableCutter writes keys in ascending order to as many tables as they need.
+type tableCutter struct {
+	s      *Store
+	number uint64 // of the ingest
+	t      *table
+	paths  []string
+	bytes  int64
+}
+
+func (c *tableCutter) begin() (err error) {
+	if c.t != nil {
+		return nil
+	}
+	path := c.s.tmpTable(c.number, len(c.paths)+1)
+	c.paths = append(c.paths, path)
+	c.t, err = c.s.newTable(path)
+	return err
+}
+
+func (c *tableCutter) set(id segmentID, words []word) error {
+	if err := c.begin(); err != nil {
 		return err
 	}
-	setBits := s.bitSetter(m.segment)
-	err = m.sorted(sortedPart, func(words []word) error {
+	for _, w := range words {
+		c.t.key = appendWordKey(c.t.key[:0], id, w)
+		if err := c.t.w.Set(c.t.key, nil); err != nil {
+			return wrapPebble(err)
+		}
+	}
+	return nil
+}
+
+func (c *tableCutter) delete(d segmentWord) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	c.t.key = appendWordKey(c.t.key[:0], d.segment, d.word)
+	return wrapPebble(c.t.w.Delete(c.t.key))
+}
+
+// cut ends a table that is large enough.
+func (c *tableCutter) cut() error {
+	if c.t == nil || c.t.w.Raw().EstimatedSize() < tableBytes {
+		return nil
+	}
+	return c.finish()
+}
+
+func (c *tableCutter) finish() error {
+	if c.t == nil {
+		return nil
+	}
+	n, err := c.t.finish()
+	c.t = nil
+	c.bytes += n
+	return err
+}
+
+// writeWords writes what a memtable has of the given segments, and what it
+// deletes, as tables, cuts of one sequence in the order of segment and word.
+// It sets the words' bits: in the same pass, if there is one segment.
+func (s *Store) writeWords(m *memtable, ids []segmentID, number uint64) (paths []string, bytes int64, err error) {
+	one := len(ids) == 1
+	if !one && !planted.ReleaseBeforeBits {
+		if err := s.setBitmapBits(m, ids); err != nil {
+			return nil, 0, err
+		}
+	}
+	c := tableCutter{s: s, number: number}
+	deletes := s.deletesOf(m)
+	var setBits func([]word) error
+	var of segmentID
+	err = m.bySegment(ids, sortedPart, func(id segmentID, words []word) error {
+		if of != id {
+			of, setBits = id, s.bitSetter(id, one)
+		}
 		if !planted.ReleaseBeforeBits {
 			if err := setBits(words); err != nil {
 				return err
 			}
 		}
-		if t == nil {
-			path := s.tmpTable(number, len(paths)+1)
-			paths = append(paths, path)
-			if t, err = s.newTable(path); err != nil {
+		for len(deletes) > 0 && deletes[0].compare(segmentWord{id, words[len(words)-1]}) <= 0 {
+			d := deletes[0]
+			deletes = deletes[1:]
+			n := 0
+			if d.segment == id {
+				n, _ = slices.BinarySearch(words, d.word)
+			}
+			if err := c.set(id, words[:n]); err != nil {
+				return err
+			}
+			if words = words[n:]; d.segment == id && words[0] == d.word {
+				continue // added again to the same segment
+			}
+			if err := c.delete(d); err != nil {
 				return err
 			}
 		}
-		for _, w := range words {
-			t.key = appendWordKey(t.key[:0], m.segment, w)
-			if err := t.w.Set(t.key, nil); err != nil {
-				return wrapPebble(err)
-			}
+		if err := c.set(id, words); err != nil {
+			return err
 		}
-		if t.w.Raw().EstimatedSize() >= tableBytes {
-			return finish()
-		}
-		return nil
+		return c.cut()
 	})
-	if t != nil {
-		err = errors.Join(err, finish())
+	for err == nil && len(deletes) > 0 {
+		if err = c.delete(deletes[0]); err == nil {
+			err = c.cut()
+		}
+		deletes = deletes[1:]
 	}
-	return paths, bytes, err
+	err = errors.Join(err, c.finish())
+	return c.paths, c.bytes, err
 }
 
-// bitSetter returns what sets the bits of a segment's words, ascending ones.
-func (s *Store) bitSetter(id segmentID) func([]word) error {
+// deletesOf are the words, in order, that a memtable deletes from segments that
+// were not dropped since.
+func (s *Store) deletesOf(m *memtable) []segmentWord {
+	if len(m.deletes) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	deletes := slices.DeleteFunc(slices.Clone(m.deletes), func(d segmentWord) bool {
+		_, ok := s.mu.registry.segments[d.segment]
+		return !ok
+	})
+	s.mu.Unlock()
+	slices.SortFunc(deletes, segmentWord.compare)
+	return slices.Compact(deletes)
+}
+
+// bitSetter returns what sets the bits of a segment's words, ascending ones: in
+// the filters of its span, and with bitmap in the bitmaps too.
+func (s *Store) bitSetter(id segmentID, bitmap bool) func([]word) error {
 	s.mu.Lock()
 	row := s.mu.registry.segments[id]
 	s.mu.Unlock()
-	filters := s.filtersOf(row.spanID())
+	filters := s.spanFilters(row.spanID())
+	if bitmap {
+		filters = append(filters, s.bitmaps()...)
+	}
+	return setIn(filters)
+}
+
+func setIn(filters []*filter) func([]word) error {
 	return func(words []word) error {
 		for _, f := range filters {
 			if err := f.setSorted(words); err != nil {
@@ -283,6 +402,24 @@ func (s *Store) bitSetter(id segmentID) func([]word) error {
 		}
 		return nil
 	}
+}
+
+// setBitmapBits sets the bits of a memtable's words of the given segments in
+// the bitmaps, in one pass in word order.
+func (s *Store) setBitmapBits(m *memtable, ids []segmentID) error {
+	numbers := make([]bool, maxMemSegments+1)
+	for _, id := range ids {
+		numbers[m.numbers[id]] = true
+	}
+	pick := func(slot uint64) bool { return numbers[m.number(slot)] }
+	return m.sorted(sortedPart, pick, setIn(s.bitmaps()))
+}
+
+// setBits sets the bits of a memtable's words in all filters.
+func (s *Store) setBits(m *memtable, ids []segmentID) error {
+	return m.bySegment(ids, sortedPart, func(id segmentID, words []word) error {
+		return s.bitSetter(id, true)(words)
+	})
 }
 
 // writeRows writes rows of the registry as one table.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"dedupstore/mmapfilter"
 )
@@ -17,6 +16,7 @@ type need int
 
 const (
 	none     need = iota
+	tooLarge      // for the words that are left
 	unproven      // a crash has left the file, and it may be as it must be
 	tooSmall
 	unusable // there is no file, or one that cannot be believed
@@ -55,30 +55,50 @@ func (s *Store) wantsBuild() (t buildTarget, wants bool) {
 	return t, most > none
 }
 
-// wantsBitmapLocked wants the bitmap to hold what is in Pebble and what waits
-// to go there, and no less than the floor.
+// wantsBitmapLocked wants the bitmap to hold what is in Pebble, what waits to go
+// there, and what has left it since the bitmap was made, for its bits are still
+// set; and no less than the floor.
 func (s *Store) wantsBitmapLocked(st *state, waiting uint64) (t buildTarget, n need) {
 	r := s.mu.registry
-	words := max(r.words()+waiting, r.floor)
+	live := r.words() + waiting
 	now := st.bitmap.header().Capacity
 	t.capacity = max(now, r.floor)
-	for t.capacity < words {
+	n = needOf(st.bitmap, max(live+r.dead, r.floor), now)
+	if n == none && live <= now/shrinkShare && now/2 >= r.floor && now/2 >= minFilterCapacity {
+		n = tooLarge
+	}
+	if n != none {
+		for t.capacity/2 >= max(r.floor, minFilterCapacity) && live <= t.capacity/shrinkShare {
+			t.capacity /= 2
+		}
+	}
+	for t.capacity < live || r.dead > 0 && n == tooSmall && t.capacity-live < t.capacity/deadShare {
 		t.capacity *= 2
 	}
-	return t, needOf(st.bitmap, words, now)
+	return t, n
 }
+
+const (
+	// shrinkShare is how little of a bitmap is in use when it is made smaller:
+	// so little that the smaller one, half the size, is not full soon.
+	shrinkShare = 4
+	// deadShare is the share of a bitmap that is free, at least, when one is
+	// built because of the bits of words that have left: what leaves from
+	// then on fills it before the next one is due.
+	deadShare = 5
+)
 
 // wantsSpanFilterLocked wants the first of the spans, which are in order, to
 // have its filter.
 func (s *Store) wantsSpanFilterLocked(spans []span) (t buildTarget, n need) {
 	r, sp := s.mu.registry, spans[0]
-	words, now := r.wordsIn(sp.segments), sp.filter.header().Capacity
+	words, now := r.wordsIn(sp.ids()), sp.filter.header().Capacity
 	n = needOf(sp.filter, words, uint64(maxFilterLoad*float64(now)))
 	t = buildTarget{sp.id, max(now, words)}
 	switch {
 	case n == tooSmall:
 		t.capacity = 2 * now
-	case !r.closed(sp.segments):
+	case !r.closed(sp.ids()):
 		t.capacity = max(t.capacity, firstCapacity(r, words, spans[1:]))
 	}
 	return t, n
@@ -95,7 +115,7 @@ const maxFilterLoad = 1.25
 // one lets more and more new words through, and each would be a Get: adds would
 // be slowed to a third, and the build by them ("bench grow").
 func (r *registry) needsFilters(spans []span) bool {
-	return len(spans) > 1 || len(spans) == 1 && r.wordsIn(spans[0].segments) >= loneFilterWords
+	return len(spans) > 1 || len(spans) == 1 && r.wordsIn(spans[0].ids()) >= loneFilterWords
 }
 
 const loneFilterWords = 8 << 20
@@ -106,31 +126,48 @@ func firstCapacity(r *registry, words uint64, before []span) uint64 {
 	if len(before) == 0 {
 		return 2 * words
 	}
-	return max(minFilterCapacity, before[0].filter.header().Capacity, r.wordsIn(before[0].segments))
+	return max(minFilterCapacity, before[0].filter.header().Capacity, r.wordsIn(before[0].ids()))
 }
 
 // minFilterCapacity keeps the filters of small spans from being doubled often.
 const minFilterCapacity = 1 << 12
 
-// beginSpanFilter makes the filter of a span whose first words a flush is
-// about to bring. Without space for it the span goes without, until a build
+// beginSpanFilters makes the filters of the spans whose first words a flush is
+// about to bring. Without space for one the span goes without, until a build
 // finds some.
-func (s *Store) beginSpanFilter(segment segmentID) error {
+func (s *Store) beginSpanFilters(ids []segmentID) error {
 	s.mu.Lock()
 	r := s.mu.registry
-	row := r.segments[segment]
-	id := row.spanID()
 	spans := r.spans(s.maintainer.filters)
-	alone := len(spans) == 0
-	known := slices.ContainsFunc(spans, func(sp span) bool { return sp.id == id })
+	known := map[spanID]bool{}
+	for _, sp := range spans {
+		known[sp.id] = true
+	}
+	var begin []spanID
+	for _, id := range ids {
+		row := r.segments[id]
+		if sp := row.spanID(); !known[sp] && s.maintainer.filters[sp] == nil {
+			known[sp] = true
+			begin = append(begin, sp)
+		}
+	}
 	capacity := firstCapacity(r, 0, spans)
 	s.mu.Unlock()
-	if alone || known || s.maintainer.filters[id] != nil {
+	if len(spans)+len(begin) < 2 {
 		return nil
 	}
+	for _, sp := range begin {
+		if err := s.beginSpanFilter(sp, capacity); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) beginSpanFilter(id spanID, capacity uint64) error {
 	f, err := s.createFilter(s.spanFilterPath(id, 1), mmapfilter.Header{
 		StoreID: s.identity.id, Generation: 1,
-		Params: mmapfilter.ParamsFor(capacity, id.seed(&s.identity.hasher)),
+		Params: mmapfilter.ParamsFor(max(capacity, minFilterCapacity), id.seed(&s.identity.hasher)),
 	})
 	switch {
 	case err == nil:

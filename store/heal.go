@@ -27,7 +27,7 @@ func (s *Store) filters(fn func(f *filter, of []segmentID) (bool, error)) error 
 		return err
 	}
 	for _, sp := range st.spans {
-		if more, err := fn(sp.filter, sp.segments); err != nil || !more {
+		if more, err := fn(sp.filter, sp.ids()); err != nil || !more {
 			return err
 		}
 	}

@@ -53,7 +53,7 @@ func newIdentity(o *Options) (*identity, error) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, fmt.Errorf("store: make keys: %w", err)
 	}
-	d := &identity{id: [16]byte(random[:16]), profile: o.KeyProfile, made: stampClock().wall}
+	d := &identity{id: [16]byte(random[:16]), profile: o.KeyProfile, made: o.Clock.Wall().UnixNano()}
 	d.hasher = hasher{
 		hash: o.Hash,
 		k0:   binary.LittleEndian.Uint64(random[16:]),

@@ -85,7 +85,7 @@ func inspectRows(ctx context.Context, db *pebble.DB, path string, fn func(Fact) 
 
 // rowFacts are those of one row. An error says that it makes no sense.
 func rowFacts(key, value []byte) (kind string, fields []Field, err error) {
-	r := &registry{namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{}}
+	r := emptyRegistry()
 	if err := r.load(key, value); err != nil {
 		return "row", nil, err
 	}

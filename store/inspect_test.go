@@ -287,7 +287,7 @@ func TestInspectRegistry(t *testing.T) {
 		key, value []byte
 		want       string
 	}{
-		{appendRowKey(nil, rowStore, 0), appendStoreRow(nil, &newRegistry(5).storeRow), "store"},
+		{appendRowKey(nil, rowStore, 0), appendStoreRow(nil, &newRegistry(5, forever, clockStamp{}).storeRow), "store"},
 		{appendRowKey(nil, rowStore, 0), nil, "row!"},
 		{appendRowKey(nil, 9, 0), nil, "row!"},
 		{[]byte{0, 0, 0, 0}, nil, "row!"},

@@ -13,9 +13,17 @@ import (
 //	made     segment u32 | namespace u32 | span kind u8 | log2 width u8 |
 //	         reserved u16 | reserved u32 | incarnation u64 | span u64
 //	closed   segment u32 | reserved u32
-//	ingest   number u64 | flushed log file u64 | clock stamp 40 bytes
+//	ingest   number u64 | flushed log file u64 | clock stamp 48 bytes, or
+//	         40 of an older store
 //	bitmap   generation u64 | counter generation u64 | forget number u64
 //	floor    URLs that the bitmap is never made too small for u64
+//	shut     span kind u8 | log2 width u8 | reserved u16 | reserved u32 |
+//	         span u64: all its segments are closed
+//	forgets  segment u32 | reserved u32 | words u64 ...: live in it before
+//	named    namespace u32 | reserved u32 | incarnation u64 | TTL u64, ns |
+//	         name: the namespace from here on
+//	clock    store time u64, ns: no segment ends later than a TTL of its
+//	         span from then
 //
 // A record that makes a segment stands before the first that names it.
 const (
@@ -25,6 +33,10 @@ const (
 	recordIngest
 	recordBitmap
 	recordFloor
+	recordShut
+	recordForgets
+	recordNamed
+	recordClock
 )
 
 const (
@@ -32,8 +44,12 @@ const (
 	madeBytes       = 32
 	closedBytes     = 8
 	ingestBytes     = 16 + clockStampBytes
+	ingestBytes2    = 16 + clockStampBytes2
 	bitmapBytes     = 24
 	floorBytes      = 8
+	shutBytes       = 16
+	namedBytes      = 24 // and the name
+	clockBytes      = 8
 )
 
 // beginAdds starts the payload of an adds record; words are appended to it by
@@ -104,12 +120,11 @@ func decodeMade(src []byte) (id segmentID, r segmentRow, err error) {
 	switch {
 	case id == 0:
 		return 0, r, fmt.Errorf("segment id is 0")
-	case r.spanKind != spanSize:
-		return 0, r, fmt.Errorf("%w: span kind %d", ErrVersion, r.spanKind)
 	case le.Uint64(src[8:])>>16 != 0:
 		return 0, r, fmt.Errorf("reserved bytes are not zero")
 	}
-	return id, r, nil
+	r.ends = r.spanID().end()
+	return id, r, r.checkSpan()
 }
 
 func appendClosed(dst []byte, id segmentID) []byte {
@@ -130,10 +145,15 @@ func appendIngest(dst []byte, number, flushed uint64, c clockStamp) []byte {
 }
 
 func decodeIngest(src []byte) (number, flushed uint64, c clockStamp, err error) {
-	if len(src) != ingestBytes {
+	switch len(src) {
+	case ingestBytes:
+		c = decodeClockStamp(src[16:])
+	case ingestBytes2:
+		c = decodeClockStamp2(src[16:])
+	default:
 		return 0, 0, c, fmt.Errorf("ingest record has %d bytes, want %d", len(src), ingestBytes)
 	}
-	return binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:]), decodeClockStamp(src[16:]), nil
+	return binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:]), c, nil
 }
 
 // appendBitmap makes the record of a build's end: the generation that counts
@@ -156,6 +176,61 @@ func decodeBitmap(src []byte) (generation uint64, err error) {
 		return 0, fmt.Errorf("bitmap record of generation 0")
 	}
 	return generation, nil
+}
+
+func appendShut(dst []byte, id spanID) []byte {
+	dst = append(dst, byte(id.kind), id.log2, 0, 0, 0, 0, 0, 0)
+	return binary.LittleEndian.AppendUint64(dst, id.number)
+}
+
+func decodeShut(src []byte) (id spanID, err error) {
+	if len(src) != shutBytes {
+		return id, fmt.Errorf("shut record has %d bytes, want %d", len(src), shutBytes)
+	}
+	le := binary.LittleEndian
+	if le.Uint64(src)>>16 != 0 {
+		return id, fmt.Errorf("reserved bytes are not zero")
+	}
+	r := segmentRow{spanKind: spanKind(src[0]), spanLog2: src[1], span: le.Uint64(src[8:])}
+	r.ends = r.spanID().end()
+	return r.spanID(), r.checkSpan()
+}
+
+func appendNamed(dst []byte, id uint32, r *namespaceRow) []byte {
+	le := binary.LittleEndian
+	dst = le.AppendUint64(dst, uint64(id))
+	dst = le.AppendUint64(dst, r.incarnation)
+	dst = le.AppendUint64(dst, uint64(r.ttl))
+	return append(dst, r.name...)
+}
+
+func decodeNamed(src []byte) (id uint32, r namespaceRow, err error) {
+	if len(src) < namedBytes || len(src) > namedBytes+maxNamespaceBytes {
+		return 0, r, fmt.Errorf("named record has %d bytes, want %d to %d", len(src), namedBytes, namedBytes+maxNamespaceBytes)
+	}
+	le := binary.LittleEndian
+	if le.Uint64(src)>>32 != 0 {
+		return 0, r, fmt.Errorf("reserved bytes are not zero")
+	}
+	r = namespaceRow{incarnation: le.Uint64(src[8:]), ttl: int64(le.Uint64(src[16:])), name: string(src[namedBytes:])}
+	if r.incarnation == 0 {
+		return 0, r, fmt.Errorf("namespace of incarnation 0")
+	}
+	return uint32(le.Uint64(src)), r, checkTTL(r.ttl)
+}
+
+func appendClock(dst []byte, storeTime int64) []byte {
+	return binary.LittleEndian.AppendUint64(dst, uint64(storeTime))
+}
+
+func decodeClock(src []byte) (storeTime int64, err error) {
+	if len(src) != clockBytes {
+		return 0, fmt.Errorf("clock record has %d bytes, want %d", len(src), clockBytes)
+	}
+	if storeTime = int64(binary.LittleEndian.Uint64(src)); storeTime < 0 {
+		return 0, fmt.Errorf("clock record of %d ns", storeTime)
+	}
+	return storeTime, nil
 }
 
 func appendFloor(dst []byte, urls uint64) []byte {

@@ -31,37 +31,53 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 			s.kick()
 		}
 	}()
+	p.mix()
+	p.now = s.now()
 	s.touch(st, p.words)
 
 	var hits int64
 	p.open, p.rests, p.filtered = p.open[:0], 0, filtered{}
+	clear(p.at)
 	for i, w := range p.words {
-		if s.cache.has(w) {
+		if p.verb != verbForget && s.cache.has(w, p.now) {
 			hits++
 			continue
 		}
-		if st.active.has(w) {
+		switch st.active.look(w, p.now) {
+		case present:
 			p.rest(st.active)
 			if planted.MemtableWordsInCache {
-				s.cache.add(w)
+				s.cache.add(w, forever)
 			}
+			continue
+		case forgotten:
+			p.open = append(p.open, i)
 			continue
 		}
 		s.opts.seams.At("look-frozen")
-		if st.frozen != nil && st.frozen.has(w) {
-			if !planted.SeenBeforeWriteFrozen {
-				p.rest(st.frozen)
+		if st.frozen != nil {
+			switch st.frozen.look(w, p.now) {
+			case present:
+				if !planted.SeenBeforeWriteFrozen {
+					p.rest(st.frozen)
+				}
+				p.foundAt(i, st.frozen.segmentOf(w))
+				continue
+			case forgotten:
+				p.open = append(p.open, i)
+				continue
 			}
-			continue
 		}
 		s.opts.seams.At("look-bitmap")
-		found, err := s.inPebble(st, p, w)
+		id, err := s.inPebble(st, p, w)
 		if err != nil {
 			return 0, false, err
 		}
-		if !found {
+		if id == 0 {
 			p.open = append(p.open, i)
+			continue
 		}
+		p.foundAt(i, id)
 	}
 	c := &s.counters
 	addIf(&c.cacheHits, hits)
@@ -91,13 +107,21 @@ type filtered struct {
 	filterNegatives                int64 // of the segment filters
 }
 
-// inPebble looks for a word behind the memtables. The bitmap's "no" is final;
-// of the spans only those are asked whose filter does not deny the word.
-func (s *Store) inPebble(st *state, p *part, w word) (found bool, err error) {
+// foundAt notes where a word was found that is to be forgotten.
+func (p *part) foundAt(i int, id segmentID) {
+	if p.verb == verbForget {
+		p.at[i] = id
+	}
+}
+
+// inPebble looks for a word behind the memtables, and returns its segment, 0 if
+// it is in none. The bitmap's "no" is final; of the spans only those are asked
+// whose filter does not deny the word.
+func (s *Store) inPebble(st *state, p *part, w word) (id segmentID, err error) {
 	if !st.bitmap.maybe(w) {
 		p.filtered.negatives++
-		if found, err = s.get(st, p, st.behind, w); found || err != nil {
-			return found, err
+		if id, err = s.get(st, p, st.behind, w); id != 0 || err != nil {
+			return id, err
 		}
 		return s.selfCheck(st, p, w)
 	}
@@ -115,8 +139,8 @@ func (s *Store) inPebble(st *state, p *part, w word) (found bool, err error) {
 			p.filtered.filterNegatives++
 			continue
 		}
-		if found, err = s.get(st, p, sp.segments, w); found || err != nil {
-			return found, err
+		if id, err = s.get(st, p, sp.of(p.incarnation.number), w); id != 0 || err != nil {
+			return id, err
 		}
 	}
 	p.filtered.falseMaybes++
@@ -149,26 +173,29 @@ func (s *Store) touch(st *state, words []word) {
 }
 
 // get asks Pebble for a word in the given segments, and gives a word that it
-// finds to the cache.
-func (s *Store) get(st *state, p *part, ask []segmentID, w word) (bool, error) {
-	for _, id := range ask {
+// finds in a live one to the cache.
+func (s *Store) get(st *state, p *part, ask []spanSegment, w word) (segmentID, error) {
+	for _, seg := range ask {
+		if seg.incarnation != p.incarnation.number || seg.ends <= p.now {
+			continue
+		}
 		s.counters.gets.Add(1)
-		p.key = appendWordKey(p.key[:0], id, w)
+		p.key = appendWordKey(p.key[:0], seg.id, w)
 		_, closer, err := s.db.Get(p.key)
 		if err == pebble.ErrNotFound {
 			continue
 		}
 		if err != nil {
-			return false, wrapPebble(err)
+			return 0, wrapPebble(err)
 		}
 		if err := closer.Close(); err != nil {
-			return false, wrapPebble(err)
+			return 0, wrapPebble(err)
 		}
-		s.cache.add(w)
+		s.cache.add(w, seg.ends)
 		if s.current.Load() != st {
 			s.cache.remove(w)
 		}
-		return true, nil
+		return seg.id, nil
 	}
-	return false, nil
+	return 0, nil
 }

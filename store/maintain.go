@@ -130,6 +130,12 @@ func (s *Store) comeAgain(err error) (wait time.Duration) {
 	if d := time.Until(m.noBuildBefore); d > 0 {
 		soonest(d)
 	}
+	if d := s.nextDue(); d > 0 {
+		soonest(d)
+	}
+	if d := s.time.nextTick(); d > 0 {
+		soonest(d)
+	}
 	return wait
 }
 
@@ -158,6 +164,9 @@ func (s *Store) step() (bool, error) {
 		return true, nil
 	}
 	s.mu.Unlock()
+	if done, err := s.dropDue(); done || err != nil {
+		return done, err
+	}
 	if done, err := s.stepToBuild(); done || err != nil {
 		return done, err
 	}
@@ -183,7 +192,7 @@ func (s *Store) step() (bool, error) {
 
 // prepareLog makes the next log file, outside of the lock.
 func (s *Store) prepareLog() error {
-	if err := s.log.Prepare(logMeta(stampClock())); err != nil {
+	if err := s.log.Prepare(logMeta(s.time.stamp())); err != nil {
 		return s.logSpaceError(err)
 	}
 	s.mu.Lock()
@@ -254,7 +263,7 @@ func (s *Store) makeRoomAndUnlock(ctx context.Context, need room) error {
 // a log file holds exactly its memtable's words.
 func (s *Store) freezeLocked() {
 	m := s.current.Load().active
-	s.closeFullLocked(m)
+	s.shutSpansLocked(m)
 	s.mu.frozenChanged = s.mu.registry.takeChanged()
 	next := s.mu.spare
 	s.mu.spare = nil

@@ -10,6 +10,7 @@ import (
 // insert puts words into a memtable until one does not fit, and returns those
 // that are in.
 func insert(m *memtable, words []word) (in []word) {
+	n, _ := m.addSegment(4, forever)
 	for _, w := range words {
 		slot, found := m.find(w)
 		if found {
@@ -18,13 +19,15 @@ func insert(m *memtable, words []word) (in []word) {
 		if m.full(slot) {
 			break
 		}
-		m.put(slot, w)
-		m.count.Add(1)
+		m.put(slot, w, n)
 		in = append(in, w)
 	}
 	slices.Sort(in)
 	return in
 }
+
+// has reports whether the table has a live word, of a segment without an end.
+func (m *memtable) has(w word) bool { return m.look(w, 0) == present }
 
 func mustMemtable(t testing.TB, limit int) *memtable {
 	t.Helper()
@@ -81,7 +84,7 @@ func TestMemtableSorted(t *testing.T) {
 			}
 			for _, part := range []int{1, 7, 500, 100_000} {
 				var got []word
-				must(t, m.sorted(part, func(words []word) error {
+				must(t, m.sorted(part, nil, func(words []word) error {
 					got = append(got, words...)
 					return nil
 				}))
@@ -97,7 +100,7 @@ func TestMemtableSortedError(t *testing.T) {
 	m := mustMemtable(t, 2000)
 	insert(m, randomWords(seeded(t), 1000))
 	calls := 0
-	err := m.sorted(100, func([]word) error { calls++; return errInjected })
+	err := m.sorted(100, nil, func([]word) error { calls++; return errInjected })
 	if !errors.Is(err, errInjected) || calls != 1 {
 		t.Errorf("got %v after %d calls", err, calls)
 	}
@@ -107,6 +110,7 @@ func TestMemtableSortedError(t *testing.T) {
 // empty, so that a look for what is not there ends.
 func TestMemtableFull(t *testing.T) {
 	m := mustMemtable(t, 10_000)
+	number, _ := m.addSegment(1, forever)
 	last := uint64(len(m.slots)) - 1
 	n := 0
 	for ; ; n++ {
@@ -118,7 +122,7 @@ func TestMemtableFull(t *testing.T) {
 		if m.full(slot) {
 			break
 		}
-		m.put(slot, w)
+		m.put(slot, w, number)
 	}
 	if n != slackSlots { // the last home, and the slack but for one slot
 		t.Errorf("%d words went behind the last home, want %d", n, slackSlots)
@@ -139,9 +143,9 @@ func TestMemtableReuse(t *testing.T) {
 		for name, words := range shapes(rng, 5000) {
 			want := insert(m, words)
 			m.cover(7)
-			m.filled, m.file, m.segment = true, 3, 4
+			m.filled, m.file = true, 3
 			n := 0
-			must(t, m.sorted(sortedPart, func(words []word) error { n += len(words); return nil }))
+			must(t, m.sorted(sortedPart, nil, func(words []word) error { n += len(words); return nil }))
 			if n != len(want) {
 				t.Errorf("%s: got %d words, want %d", name, n, len(want))
 			}
@@ -149,7 +153,7 @@ func TestMemtableReuse(t *testing.T) {
 			if i := slices.IndexFunc(m.slots, func(w word) bool { return w != 0 }); i >= 0 {
 				t.Fatalf("%s: slot %d is not empty", name, i)
 			}
-			if m.count.Load() != 0 || m.lsn.Load() != 0 || m.file != 0 || m.segment != 0 || !m.takes(m.limit) || m.takes(m.limit+1) {
+			if m.count.Load() != 0 || m.lsn.Load() != 0 || m.file != 0 || len(m.segments) != 0 || !m.takes(m.limit) || m.takes(m.limit+1) {
 				t.Fatalf("%s: something is left of it: %+v", name, m)
 			}
 		}

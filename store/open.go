@@ -107,7 +107,6 @@ func openLocked(o *Options, dir string) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, opts: *o, identity: id, space: space,
-		incarnationKey: id.hasher.incarnationKey(1),
 		poisoned:       make(chan struct{}),
 	}
 	s.mu.changed = make(chan struct{})
@@ -192,7 +191,7 @@ func (s *Store) pebbleCulprit(o *pebble.Options) (path, reason string) {
 // loadRegistry reads the registry's rows.
 func (s *Store) loadRegistry(db *pebble.DB) (*registry, error) {
 	path := s.opts.seams.FS.PathJoin(s.dir, pebbleDir)
-	r := &registry{namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{}}
+	r := emptyRegistry()
 	it, err := db.NewIter(&pebble.IterOptions{UpperBound: appendWordKey(nil, 1, 0)[:4]})
 	if err != nil {
 		return nil, wrapPebble(err)
@@ -209,6 +208,7 @@ func (s *Store) loadRegistry(db *pebble.DB) (*registry, error) {
 	if err == nil && !found {
 		err = &CorruptError{Path: s.manifestPath(), Offset: -1, Reason: "it names no table with the registry's row of the store"}
 	}
+	r.index()
 	return r, err
 }
 
@@ -244,6 +244,12 @@ func (s *Store) start(active, frozen *memtable) error {
 	if s.cache, err = newCache(s.opts.MemoryBytes * cacheShare / 64); err != nil {
 		return err
 	}
+	for _, row := range s.mu.registry.segments {
+		if row.ends != forever {
+			s.expires.Store(true)
+		}
+	}
+	s.openNamespaces()
 	s.publishLocked(func(st *state) {
 		st.active, st.frozen = active, frozen
 		st.spans = s.spansLocked()

@@ -55,16 +55,19 @@ func ParseHash(s string) (Hash, error) {
 type Durability uint8
 
 const (
+	// DurabilityDefault means Interval for a store, and for a handle what the
+	// store was opened with.
+	DurabilityDefault Durability = iota
 	// Interval answers after the record is written to the log file, which is
 	// synced at least every SyncInterval.
-	Interval Durability = iota
+	Interval
 	// Sync answers after the record is synced.
 	Sync
 	// NoSync answers after the record is written; it is synced at a flush.
 	NoSync
 )
 
-var durabilityNames = [...]string{Interval: "interval", Sync: "sync", NoSync: "nosync"}
+var durabilityNames = [...]string{DurabilityDefault: "default", Interval: "interval", Sync: "sync", NoSync: "nosync"}
 
 // String returns the name that ParseDurability reads.
 func (d Durability) String() string {
@@ -74,7 +77,7 @@ func (d Durability) String() string {
 	return fmt.Sprintf("durability(%d)", uint8(d))
 }
 
-// ParseDurability reads "sync", "interval" or "nosync".
+// ParseDurability reads "sync", "interval", "nosync" or "default".
 func ParseDurability(s string) (Durability, error) {
 	for d, name := range durabilityNames {
 		if s == name {
@@ -127,6 +130,13 @@ type Options struct {
 	// Interval. Default: 1 s.
 	SyncInterval time.Duration
 
+	// TTL is how long a key is seen after it was added, if its add says nothing
+	// else: see With and Commit. A key that has expired is new, from its
+	// instant on or later, by at most a 24th of its TTL or a second. 0 takes what
+	// is recorded, and Forever for a new store; another value is recorded, for
+	// the keys that are added from then on.
+	TTL time.Duration
+
 	// ExpectedURLs is how many URLs the bitmap is made for at least, 12 bits a
 	// URL. Nobody has to know it: a store that holds more builds itself a
 	// larger one, twice the size, while it goes on. Default: 4 Mi, a bitmap of
@@ -159,6 +169,8 @@ type Options struct {
 	// background. Default: nothing is logged.
 	Logger *slog.Logger
 
+	Clock Clock
+
 	seams seam.Seams
 }
 
@@ -166,6 +178,9 @@ func (o *Options) withDefaults() Options {
 	var c Options
 	if o != nil {
 		c = *o
+	}
+	if c.Durability == DurabilityDefault {
+		c.Durability = Interval
 	}
 	if c.SyncInterval == 0 {
 		c.SyncInterval = defaultSyncInterval
@@ -217,6 +232,9 @@ func (o *Options) validate() error {
 	}
 	if o.SyncInterval < 0 {
 		bad("SyncInterval is negative: %v", o.SyncInterval)
+	}
+	if o.TTL < 0 {
+		bad("TTL is negative: %v", o.TTL)
 	}
 	if o.ExpectedURLs < 0 || o.ExpectedURLs > MaxExpectedURLs {
 		bad("ExpectedURLs is %d, want 1 to %d", o.ExpectedURLs, int64(MaxExpectedURLs))

@@ -22,6 +22,8 @@ func (s *Store) recoverAll() error {
 		return err
 	}
 	s.mu.registry = f.registry
+	s.maintainer.stored = f.registry.storeRow
+	s.time = newStoreTime(s.opts.Clock, f.registry.clock)
 	if err := s.openFilters(f); err != nil {
 		return err
 	}
@@ -170,7 +172,7 @@ func (s *Store) createLog(c *wal.Chain) error {
 		// last record: without it damage to that one passes for a torn tail.
 		o.SyncInterval = s.opts.SyncInterval
 	}
-	log, err := wal.Create(s.opts.seams.FS, s.logDir(), c.Next(logMeta(stampClock())), o)
+	log, err := wal.Create(s.opts.seams.FS, s.logDir(), c.Next(logMeta(s.time.stamp())), o)
 	if errors.Is(err, wal.ErrNoSpace) || isDiskFull(err) {
 		return fmt.Errorf("%w: %w", ErrDiskFull, err)
 	}

@@ -23,8 +23,19 @@ type registry struct {
 	namespaces map[uint32]namespaceRow
 	segments   map[segmentID]segmentRow
 
-	// dirty holds the segments whose rows the active log file has changed.
-	dirty map[segmentID]struct{}
+	// dirty and renamed hold the segments and the namespaces whose rows the
+	// active log file has changed.
+	dirty   map[segmentID]struct{}
+	renamed map[uint32]struct{}
+	// taking are the segments that take words: the open ones.
+	taking map[segmentKey]segmentID
+}
+
+// segmentKey is what a segment is for: one incarnation of a namespace x one
+// span. There is one at a time that is open.
+type segmentKey struct {
+	incarnation uint64
+	span        spanID
 }
 
 // storeRow is the row of the store itself.
@@ -39,13 +50,15 @@ type storeRow struct {
 	counterGen       uint64 // of the counter file; 0: none
 	forgetNumber     uint64 // the last forget that the counters subtracted; 0: none
 	floor            uint64 // URLs that the bitmap is never made too small for
+	sizeSpan         uint64 // number of the size span that takes words
+	dead             uint64 // words that left Pebble, and whose bits the bitmap still has
 	clock            clockStamp
 }
 
 // namespaceRow is the row of one namespace. The default one is 0, "".
 type namespaceRow struct {
 	incarnation uint64
-	ttl         uint64 // ns; 0: for ever
+	ttl         int64 // ns; forever: they do not expire
 	name        string
 }
 
@@ -60,6 +73,7 @@ type segmentRow struct {
 	words       uint64 // in Pebble
 	ingest      uint64 // number of the last ingest that touched it
 	closedIn    uint64 // the log file in which it closed; 0: open
+	ends        int64  // ns of store time, when its words expire; forever: they do not
 }
 
 type spanKind uint8
@@ -67,6 +81,7 @@ type spanKind uint8
 const (
 	_        spanKind = iota
 	spanSize          // by size: a number that counts up
+	spanTime          // of expiry time: the end is number << log2 width, in s
 )
 
 type segmentState uint8
@@ -86,13 +101,18 @@ const (
 )
 
 const (
-	registryVersion   = 2
+	registryVersion   = 3
 	wordKeyBytes      = 12 // segment id, word
 	rowKeyBytes       = 9  // segment id 0, kind of row, id
-	storeRowBytes     = 4 + 3*8 + 2*4 + 5*8 + clockStampBytes
+	storeRowBytes     = 4 + 3*8 + 2*4 + 7*8 + clockStampBytes
 	namespaceRowBytes = 4 + 2*8 // and the name
-	segmentRowBytes   = 4 + 4 + 4 + 5*8
+	segmentRowBytes   = 4 + 4 + 4 + 6*8
 	maxNamespaceBytes = 255
+
+	// The rows of version 2 knew neither time spans nor namespaces.
+	registryVersion2 = 2
+	storeRowBytes2   = storeRowBytes - 2*8 - clockStampBytes + clockStampBytes2
+	segmentRowBytes2 = segmentRowBytes - 8
 )
 
 // appendWordKey appends the key of a word: big-endian, so that keys are in
@@ -127,6 +147,8 @@ func appendStoreRow(dst []byte, r *storeRow) []byte {
 	dst = le.AppendUint64(dst, r.counterGen)
 	dst = le.AppendUint64(dst, r.forgetNumber)
 	dst = le.AppendUint64(dst, r.floor)
+	dst = le.AppendUint64(dst, r.sizeSpan)
+	dst = le.AppendUint64(dst, r.dead)
 	return appendClockStamp(dst, r.clock)
 }
 
@@ -134,7 +156,7 @@ func appendNamespaceRow(dst []byte, r *namespaceRow) []byte {
 	le := binary.LittleEndian
 	dst = le.AppendUint32(dst, registryVersion)
 	dst = le.AppendUint64(dst, r.incarnation)
-	dst = le.AppendUint64(dst, r.ttl)
+	dst = le.AppendUint64(dst, uint64(r.ttl))
 	return append(dst, r.name...)
 }
 
@@ -147,28 +169,33 @@ func appendSegmentRow(dst []byte, r *segmentRow) []byte {
 	dst = le.AppendUint64(dst, r.span)
 	dst = le.AppendUint64(dst, r.words)
 	dst = le.AppendUint64(dst, r.ingest)
-	return le.AppendUint64(dst, r.closedIn)
+	dst = le.AppendUint64(dst, r.closedIn)
+	return le.AppendUint64(dst, uint64(r.ends))
 }
 
-func checkRow(src []byte, want int) error {
+// checkRow returns the row's version: with it the row has exactly want bytes,
+// or want2 in version 2; or, if it ends with a name, at least so many.
+func checkRow(src []byte, want, want2 int, named bool) (version uint32, err error) {
 	if len(src) < 4 {
-		return fmt.Errorf("row has %d bytes, want %d", len(src), want)
+		return 0, fmt.Errorf("row has %d bytes, want %d", len(src), want)
 	}
-	if v := binary.LittleEndian.Uint32(src); v != registryVersion {
-		return fmt.Errorf("%w: row has version %d, want %d", ErrVersion, v, registryVersion)
+	switch version = binary.LittleEndian.Uint32(src); version {
+	case registryVersion:
+	case registryVersion2:
+		want = want2
+	default:
+		return 0, fmt.Errorf("%w: row has version %d, want %d", ErrVersion, version, registryVersion)
 	}
-	if len(src) < want {
-		return fmt.Errorf("row has %d bytes, want %d", len(src), want)
+	if len(src) < want || len(src) > want && !named {
+		return 0, fmt.Errorf("row has %d bytes, want %d", len(src), want)
 	}
-	return nil
+	return version, nil
 }
 
 func decodeStoreRow(src []byte) (r storeRow, err error) {
-	if err := checkRow(src, storeRowBytes); err != nil {
+	version, err := checkRow(src, storeRowBytes, storeRowBytes2, false)
+	if err != nil {
 		return r, err
-	}
-	if len(src) != storeRowBytes {
-		return r, fmt.Errorf("row has %d bytes, want %d", len(src), storeRowBytes)
 	}
 	le := binary.LittleEndian
 	r.ingest = le.Uint64(src[4:])
@@ -181,7 +208,13 @@ func decodeStoreRow(src []byte) (r storeRow, err error) {
 	r.counterGen = le.Uint64(src[52:])
 	r.forgetNumber = le.Uint64(src[60:])
 	r.floor = le.Uint64(src[68:])
-	r.clock = decodeClockStamp(src[76:])
+	if version == registryVersion2 {
+		r.clock = decodeClockStamp2(src[76:])
+	} else {
+		r.sizeSpan = le.Uint64(src[76:])
+		r.dead = le.Uint64(src[84:])
+		r.clock = decodeClockStamp(src[92:])
+	}
 	if r.nextSegment == 0 || r.nextNamespace == 0 || r.nextIncarnation == 0 {
 		return r, fmt.Errorf("a next id is 0")
 	}
@@ -189,7 +222,8 @@ func decodeStoreRow(src []byte) (r storeRow, err error) {
 }
 
 func decodeNamespaceRow(src []byte) (r namespaceRow, err error) {
-	if err := checkRow(src, namespaceRowBytes); err != nil {
+	version, err := checkRow(src, namespaceRowBytes, namespaceRowBytes, true)
+	if err != nil {
 		return r, err
 	}
 	if n := len(src) - namespaceRowBytes; n > maxNamespaceBytes {
@@ -197,17 +231,18 @@ func decodeNamespaceRow(src []byte) (r namespaceRow, err error) {
 	}
 	le := binary.LittleEndian
 	r.incarnation = le.Uint64(src[4:])
-	r.ttl = le.Uint64(src[12:])
+	r.ttl = int64(le.Uint64(src[12:]))
+	if version == registryVersion2 && r.ttl == 0 {
+		r.ttl = forever
+	}
 	r.name = string(src[namespaceRowBytes:])
-	return r, nil
+	return r, checkTTL(r.ttl)
 }
 
 func decodeSegmentRow(src []byte) (r segmentRow, err error) {
-	if err := checkRow(src, segmentRowBytes); err != nil {
+	version, err := checkRow(src, segmentRowBytes, segmentRowBytes2, false)
+	if err != nil {
 		return r, err
-	}
-	if len(src) != segmentRowBytes {
-		return r, fmt.Errorf("row has %d bytes, want %d", len(src), segmentRowBytes)
 	}
 	le := binary.LittleEndian
 	r.namespace = le.Uint32(src[4:])
@@ -217,54 +252,128 @@ func decodeSegmentRow(src []byte) (r segmentRow, err error) {
 	r.words = le.Uint64(src[28:])
 	r.ingest = le.Uint64(src[36:])
 	r.closedIn = le.Uint64(src[44:])
+	if version == registryVersion2 {
+		r.ends = forever
+	} else {
+		r.ends = int64(le.Uint64(src[52:]))
+	}
 	switch {
-	case r.spanKind != spanSize:
-		return r, fmt.Errorf("%w: span kind %d", ErrVersion, r.spanKind)
 	case r.state != segmentOpen && r.state != segmentClosed:
 		return r, fmt.Errorf("%w: segment state %d", ErrVersion, r.state)
 	case src[11] != 0:
 		return r, fmt.Errorf("reserved byte is %d", src[11])
 	}
-	return r, nil
+	return r, r.checkSpan()
+}
+
+// checkSpan refuses a span that cannot be.
+func (r *segmentRow) checkSpan() error {
+	switch {
+	case r.spanKind != spanSize && r.spanKind != spanTime:
+		return fmt.Errorf("%w: span kind %d", ErrVersion, r.spanKind)
+	case r.spanKind == spanSize && (r.spanLog2 != 0 || r.ends != forever):
+		return fmt.Errorf("a size span of width 2^%d that ends at %d", r.spanLog2, r.ends)
+	case r.spanKind == spanTime && (r.spanLog2 > maxSpanLog2 || r.span > maxSpanNumber(r.spanLog2)):
+		return fmt.Errorf("time span %d of width 2^%d", r.span, r.spanLog2)
+	case r.spanKind == spanTime && (r.ends < 0 || r.ends > r.spanID().end()):
+		return fmt.Errorf("time span %d of width 2^%d ends at %d ns", r.span, r.spanLog2, r.ends)
+	}
+	return nil
 }
 
 // newRegistry is the registry of a new store: the default namespace, no
 // segment.
-func newRegistry(floor uint64) *registry {
+func newRegistry(floor uint64, ttl int64, clock clockStamp) *registry {
+	r := emptyRegistry()
+	r.storeRow = storeRow{
+		nextSegment: 1, nextNamespace: 1, nextIncarnation: 2,
+		bitmapGeneration: 1, floor: floor, clock: clock,
+	}
+	r.namespaces[0] = namespaceRow{incarnation: 1, ttl: ttl}
+	return r
+}
+
+// emptyRegistry has no rows.
+func emptyRegistry() *registry {
 	return &registry{
-		storeRow: storeRow{
-			nextSegment: 1, nextNamespace: 1, nextIncarnation: 2,
-			bitmapGeneration: 1, floor: floor, clock: stampClock(),
-		},
-		namespaces: map[uint32]namespaceRow{0: {incarnation: 1}},
-		segments:   map[segmentID]segmentRow{},
+		namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{},
+		dirty: map[segmentID]struct{}{}, renamed: map[uint32]struct{}{},
+		taking: map[segmentKey]segmentID{},
+	}
+}
+
+func (r *segmentRow) key() segmentKey { return segmentKey{r.incarnation, r.spanID()} }
+
+// index makes taking, and sizeSpan for the rows of version 2, in which each
+// size span was one segment's.
+func (r *registry) index() {
+	clear(r.taking)
+	for id, row := range r.segments {
+		switch {
+		case row.state == segmentOpen:
+			r.taking[row.key()] = id
+			if row.spanKind == spanSize {
+				r.sizeSpan = max(r.sizeSpan, row.span)
+			}
+		case row.spanKind == spanSize:
+			r.sizeSpan = max(r.sizeSpan, row.span+1)
+		}
 	}
 }
 
 // setSegment changes a segment's row by a record of the active log file.
 func (r *registry) setSegment(id segmentID, row segmentRow) {
 	r.segments[id] = row
-	if r.dirty == nil {
-		r.dirty = make(map[segmentID]struct{})
-	}
 	r.dirty[id] = struct{}{}
+	switch key := row.key(); {
+	case row.state == segmentOpen:
+		r.taking[key] = id
+	case r.taking[key] == id:
+		delete(r.taking, key)
+	}
+}
+
+// setNamespace changes a namespace's row by a record of the active log file.
+func (r *registry) setNamespace(id uint32, row namespaceRow) {
+	r.namespaces[id] = row
+	r.renamed[id] = struct{}{}
+	r.nextNamespace = max(r.nextNamespace, id+1)
+	r.nextIncarnation = max(r.nextIncarnation, row.incarnation+1)
+}
+
+// dropSegment takes a segment's row out: its words are gone, or go with it.
+func (r *registry) dropSegment(id segmentID) {
+	row := r.segments[id]
+	if key := row.key(); r.taking[key] == id {
+		delete(r.taking, key)
+	}
+	delete(r.segments, id)
+	delete(r.dirty, id)
 }
 
 // takeChanged returns the rows as the records of the active log file have
 // left them: what the flush of that file ingests. Later records must not show
 // in them, for a replay meets those again.
 func (r *registry) takeChanged() *registry {
-	c := &registry{storeRow: r.storeRow, segments: make(map[segmentID]segmentRow, len(r.dirty))}
+	c := emptyRegistry()
+	c.storeRow = r.storeRow
 	for id := range r.dirty {
 		c.segments[id] = r.segments[id]
 	}
+	for id := range r.renamed {
+		c.namespaces[id] = r.namespaces[id]
+	}
 	clear(r.dirty)
+	clear(r.renamed)
 	return c
 }
 
 // clone returns a copy that may be changed by records.
 func (r *registry) clone() *registry {
-	return &registry{storeRow: r.storeRow, namespaces: r.namespaces, segments: maps.Clone(r.segments)}
+	return &registry{
+		storeRow: r.storeRow, namespaces: maps.Clone(r.namespaces), segments: maps.Clone(r.segments),
+		dirty: map[segmentID]struct{}{}, renamed: map[uint32]struct{}{}, taking: maps.Clone(r.taking),
+	}
 }
 
 // ids returns the segments' ids in ascending order.
@@ -278,23 +387,23 @@ func (r *registry) words() (n uint64) {
 	return n
 }
 
-// newestFirst returns the segments with words in Pebble, newest first.
-func (r *registry) newestFirst() (ids []segmentID) {
-	for _, id := range r.ids() {
-		if r.segments[id].words > 0 {
-			ids = append(ids, id)
-		}
-	}
-	slices.Reverse(ids)
-	return ids
+// live reports whether the words of a segment count: those of an incarnation
+// that was dropped do not, and none at or past its end.
+func (r *registry) live(row *segmentRow, now int64) bool {
+	return row.incarnation == r.namespaces[row.namespace].incarnation && row.ends > now
 }
 
-// open returns the segment that takes new words, and false if there is none.
-func (r *registry) open() (segmentID, bool) {
-	for id, s := range r.segments {
-		if s.state == segmentOpen {
-			return id, true
+// capEnds has no segment end later than a TTL of its span from the given store
+// time: what a wrong clock has stamped. It returns the new ends of those that
+// it changes.
+func (r *registry) capEnds(at int64) map[segmentID]int64 {
+	capped := map[segmentID]int64{}
+	for id, row := range r.segments {
+		if ends := at + row.spanID().longestTTL(); row.spanKind == spanTime && row.ends > ends {
+			row.ends = ends
+			r.setSegment(id, row)
+			capped[id] = ends
 		}
 	}
-	return 0, false
+	return capped
 }

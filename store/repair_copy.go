@@ -26,9 +26,9 @@ func (r *repairer) copyWords(s *Store, p *tablesPlan) (err error) {
 	if _, err := rand.Read(id.id[:]); err != nil {
 		return fmt.Errorf("store: make keys: %w", err)
 	}
-	id.made = stampClock().wall
+	id.made = r.opts.Clock.Wall().UnixNano()
 	o := newSpace(&r.opts, dir).mind(&r.opts)
-	if err := createWith(o, dir, &id, p.newRegistry(), func(to *Store) ([]string, error) {
+	if err := createWith(o, dir, &id, p.newRegistry(newStoreTime(o.Clock, p.registry.clock).stamp()), func(to *Store) ([]string, error) {
 		return r.writeMerged(s, to, p)
 	}); err != nil {
 		return openError("create", dir, err)
@@ -38,9 +38,10 @@ func (r *repairer) copyWords(s *Store, p *tablesPlan) (err error) {
 
 // newRegistry is the new store's: the old one's namespaces and segments, with
 // the words that there are.
-func (p *tablesPlan) newRegistry() *registry {
+func (p *tablesPlan) newRegistry(clock clockStamp) *registry {
 	old := p.registry
-	r := newRegistry(max(old.floor, p.total(), 1))
+	r := newRegistry(max(old.floor, p.total(), 1), forever, clock)
+	r.sizeSpan = old.sizeSpan
 	r.namespaces = old.namespaces
 	r.nextNamespace = max(r.nextNamespace, old.nextNamespace)
 	r.nextIncarnation = max(r.nextIncarnation, old.nextIncarnation)
@@ -51,9 +52,7 @@ func (p *tablesPlan) newRegistry() *registry {
 	for id, n := range p.words {
 		row, ok := old.segments[id]
 		if !ok {
-			row = segmentRow{
-				incarnation: r.namespaces[0].incarnation, spanKind: spanSize, span: uint64(id), state: segmentOpen,
-			}
+			row = r.lostSegment()
 		}
 		if row.state == segmentOpen && id+1 < r.nextSegment {
 			row.state = segmentClosed // a later one was made

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -279,18 +278,26 @@ func (r *repairer) replaySalvaged(s *Store, c *wal.Chain, i int, before []*memta
 	return m, s.mu.registry.takeChanged(), err
 }
 
-// onlyNew returns the memtable without the words that are elsewhere. A sound
-// log has none; one whose torn tail was dropped, and is read now, may.
+// onlyNew returns the memtable without the words that are elsewhere, and there
+// for as long. A sound log has none; one whose torn tail was dropped, and is
+// read now, may.
 func (s *Store) onlyNew(m *memtable, before []*memtable) (*memtable, error) {
+	r := s.mu.registry
 	seen := map[word]bool{}
-	err := m.sorted(sortedPart, func(words []word) error {
-		for _, w := range words {
-			if slices.ContainsFunc(before, func(b *memtable) bool { return b.has(w) }) {
-				seen[w] = true
+	err := m.bySegment(m.ids(), sortedPart, func(id segmentID, words []word) error {
+		ends := r.segments[id].ends
+		for _, b := range before {
+			for _, w := range words {
+				if b.look(w, ends-1) == present {
+					seen[w] = true
+				}
 			}
 		}
-		for _, id := range s.mu.registry.newestFirst() {
-			if err := s.inSegment(id, words, seen); err != nil {
+		for _, other := range r.ids() {
+			if row := r.segments[other]; row.words == 0 || row.ends < ends {
+				continue
+			}
+			if err := s.inSegment(other, words, seen); err != nil {
 				return err
 			}
 		}
@@ -306,19 +313,10 @@ func (s *Store) onlyNew(m *memtable, before []*memtable) (*memtable, error) {
 	if err != nil {
 		return nil, errors.Join(err, m.free())
 	}
-	rest.file, rest.segment = m.file, m.segment
+	rest.file = m.file
 	rest.cover(wal.LSN(m.lsn.Load()))
-	err = m.sorted(sortedPart, func(words []word) error {
-		for _, w := range words {
-			if !seen[w] {
-				slot, _ := rest.find(w)
-				rest.put(slot, w)
-				rest.count.Add(1)
-			}
-		}
-		return nil
-	})
-	return rest, errors.Join(err, m.free())
+	m.addTo(rest, func(at segmentWord) bool { return seen[at.word] })
+	return rest, m.free()
 }
 
 // inSegment adds those of ascending words that a segment holds.

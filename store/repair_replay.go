@@ -20,14 +20,11 @@ func (r *registry) replaySalvaged(m *memtable, rec wal.Record) (note string, err
 		if err != nil {
 			return "left out: " + err.Error(), nil
 		}
-		if m.segment != 0 && m.segment != a.segment {
-			return fmt.Sprintf("left out, with %d words: it adds to segment %d, and its file to %d", a.len(), a.segment, m.segment), nil
-		}
 		note = r.makeLost(m, a.segment)
 	case recordMade:
-		id, _, err := decodeMade(rec.Payload)
+		id, row, err := decodeMade(rec.Payload)
 		if err == nil && id >= r.nextSegment {
-			note = r.closeLost(m, id)
+			note = r.closeLost(m, id, row.key())
 		}
 	case recordClosed:
 		if id, err := decodeClosed(rec.Payload); err == nil {
@@ -47,23 +44,31 @@ func (r *registry) makeLost(m *memtable, id segmentID) string {
 	if id < r.nextSegment {
 		return ""
 	}
-	note := r.closeLost(m, id)
+	row := r.lostSegment()
+	note := r.closeLost(m, id, row.key())
 	r.nextSegment = id + 1
-	r.setSegment(id, segmentRow{
-		incarnation: r.namespaces[0].incarnation,
-		spanKind:    spanSize, span: uint64(id), state: segmentOpen,
-	})
+	r.setSegment(id, row)
 	return strings.TrimPrefix(note+fmt.Sprintf("; the record that made segment %d is lost: made with what all have", id), "; ")
 }
 
-// closeLost closes the segments that were open when the next one was made.
-func (r *registry) closeLost(m *memtable, next segmentID) (note string) {
-	for _, id := range r.ids() {
-		if row := r.segments[id]; row.state == segmentOpen && id < next {
-			row.state, row.closedIn = segmentClosed, m.file
-			r.setSegment(id, row)
-			note += fmt.Sprintf("; the record that closed segment %d is lost: closed", id)
-		}
+// lostSegment is a segment of which nothing is known: of the default namespace,
+// and without an end, so that no word of it is new.
+func (r *registry) lostSegment() segmentRow {
+	return segmentRow{
+		incarnation: r.namespaces[0].incarnation,
+		spanKind:    spanSize, span: r.sizeSpan, state: segmentOpen, ends: forever,
 	}
-	return strings.TrimPrefix(note, "; ")
+}
+
+// closeLost closes the segments that were open for the same as the next one when
+// that was made.
+func (r *registry) closeLost(m *memtable, next segmentID, key segmentKey) (note string) {
+	id, ok := r.taking[key]
+	if !ok || id >= next {
+		return ""
+	}
+	row := r.segments[id]
+	row.state, row.closedIn = segmentClosed, m.file
+	r.setSegment(id, row)
+	return fmt.Sprintf("the record that closed segment %d is lost: closed", id)
 }

@@ -338,13 +338,13 @@ func (s *Store) foreign(t *storedTable) bool {
 // version of the highest ingest. ingest is the highest; 0 if there is no row of
 // the store.
 func (s *Store) readRegistry(tables []*storedTable) (r *registry, ingest uint64, notes []string, err error) {
-	r = &registry{namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{}}
+	r = emptyRegistry()
 	named := map[uint32]uint64{} // the ingests that the namespaces' rows are of
 	for _, t := range tables {
 		if t.missing || s.foreign(t) {
 			continue
 		}
-		one := &registry{namespaces: map[uint32]namespaceRow{}, segments: map[segmentID]segmentRow{}}
+		one := emptyRegistry()
 		reader, err := s.readTable(t)
 		if err != nil {
 			return nil, 0, nil, err
@@ -377,15 +377,16 @@ func (s *Store) readRegistry(tables []*storedTable) (r *registry, ingest uint64,
 	}
 	ingest = r.ingest
 	if ingest == 0 {
-		fresh := newRegistry(uint64(cmp.Or(s.opts.ExpectedURLs, defaultExpectedURLs)))
+		fresh := newRegistry(uint64(cmp.Or(s.opts.ExpectedURLs, defaultExpectedURLs)), forever, clockStamp{})
 		r.storeRow = fresh.storeRow
 		r.storeRow.ingest = 0
 	}
 	if _, ok := r.namespaces[0]; !ok {
-		r.namespaces[0] = newRegistry(1).namespaces[0]
+		r.namespaces[0] = newRegistry(1, forever, clockStamp{}).namespaces[0]
 	}
 	for id := range r.segments {
 		r.nextSegment = max(r.nextSegment, id+1)
 	}
+	r.index()
 	return r, ingest, notes, nil
 }

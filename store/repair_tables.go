@@ -54,15 +54,12 @@ type tablesPlan struct {
 	exact    bool                      // the registry's counts are those of the last ingest
 	inTables map[segmentID]int64       // words that the registry counts
 	words    map[segmentID]int64       // all words
-	logWords map[uint64]*salvagedWords // by log file
+	logWords map[uint64]salvagedWords // by log file
 	gaps     []tableGap
 }
 
 // salvagedWords are the words of a log file.
-type salvagedWords struct {
-	segment segmentID
-	words   []word
-}
+type salvagedWords map[segmentID][]word
 
 // repairTables copies what can be read to a new store.
 func (r *repairer) repairTables() error {
@@ -150,7 +147,7 @@ func (r *repairer) checkTo() error {
 // planTables reads everything once.
 func (r *repairer) planTables(s *Store) (*tablesPlan, error) {
 	p := &tablesPlan{
-		inTables: map[segmentID]int64{}, words: map[segmentID]int64{}, logWords: map[uint64]*salvagedWords{},
+		inTables: map[segmentID]int64{}, words: map[segmentID]int64{}, logWords: map[uint64]salvagedWords{},
 	}
 	var asked bool
 	var err error
@@ -204,15 +201,14 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 	f := &found{chain: chain, registry: p.registry}
 	for i, file := range chain.Files {
 		m := &memtable{file: file.File}
-		l := &salvagedWords{}
+		l := salvagedWords{}
 		err := chain.Replay(i, func(rec wal.Record) error {
 			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
 				f.note(rec.Path, number)
 			}
-			if a, err := decodeAdds(rec.Payload); rec.Kind == recordAdds && err == nil && (l.segment == 0 || l.segment == a.segment) {
-				l.segment = a.segment
+			if a, err := decodeAdds(rec.Payload); rec.Kind == recordAdds && err == nil {
 				for j := range a.len() {
-					l.words = append(l.words, a.word(j))
+					l[a.segment] = append(l[a.segment], a.word(j))
 				}
 			}
 			if file.File <= p.registry.flushed {
@@ -227,7 +223,7 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 		if err != nil {
 			return 0, wrapLog(err)
 		}
-		if l.segment != 0 {
+		if len(l) > 0 {
 			p.logWords[file.File] = l
 		}
 	}
@@ -284,7 +280,9 @@ func (r *repairer) merge(s *Store, p *tablesPlan, fn func(keyPlace, bool) error,
 		total += f.size
 	}
 	for file, l := range p.logWords {
-		sources = append(sources, sourceOf(l.segment, l.words, file <= p.registry.flushed))
+		for id, words := range l {
+			sources = append(sources, sourceOf(id, words, file <= p.registry.flushed))
+		}
 	}
 	n := 0
 	err = mergeWords(r.ctx, sources, func(at keyPlace, flushed bool) error {

@@ -328,7 +328,7 @@ func readStoreID(t *testing.T, dir string) [16]byte {
 // TestRepairSegmentRecords: a segment whose record is lost is made, and one
 // whose end is lost is closed.
 func TestRepairSegmentRecords(t *testing.T) {
-	r := newRegistry(1)
+	r := newRegistry(1, forever, clockStamp{})
 	r.nextSegment = 2
 	r.segments[1] = segmentRow{incarnation: 1, spanKind: spanSize, span: 1, state: segmentOpen, words: 5}
 	m := &memtable{file: 4}

@@ -40,7 +40,7 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		if err != nil {
 			return err
 		}
-		if now, ok := r.segments[id]; ok && now.words == 0 {
+		if now, ok := r.segments[id]; ok && now.words == 0 && now.key() == row.key() {
 			r.setSegment(id, now) // replayed once before in this open
 			break
 		}
@@ -49,17 +49,36 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		}
 		r.nextSegment = id + 1
 		r.setSegment(id, row)
+		if row.spanKind == spanSize {
+			r.sizeSpan = max(r.sizeSpan, row.span)
+		}
 	case recordClosed:
-		id, err := decodeClosed(rec.Payload)
+		return r.replayClosed(m, rec.Payload)
+	case recordShut:
+		span, err := decodeShut(rec.Payload)
 		if err != nil {
 			return err
 		}
-		row, ok := r.segments[id]
-		if !ok {
-			return fmt.Errorf("it closes segment %d, which there is not", id)
+		r.shut(span, m.file)
+	case recordForgets:
+		return r.replayForgets(m, rec.Payload)
+	case recordNamed:
+		id, row, err := decodeNamed(rec.Payload)
+		if err != nil {
+			return err
 		}
-		row.state, row.closedIn = segmentClosed, m.file
-		r.setSegment(id, row)
+		if id > r.nextNamespace {
+			return fmt.Errorf("it names namespace %d, and the next id is %d", id, r.nextNamespace)
+		}
+		r.setNamespace(id, row)
+	case recordClock:
+		at, err := decodeClock(rec.Payload)
+		if err != nil {
+			return err
+		}
+		for id, ends := range r.capEnds(at) {
+			m.setEnds(id, ends)
+		}
 	case recordIngest:
 		_, _, _, err := decodeIngest(rec.Payload)
 		return err
@@ -68,7 +87,9 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		if err != nil {
 			return err
 		}
-		r.bitmapGeneration = max(r.bitmapGeneration, generation)
+		if generation > r.bitmapGeneration {
+			r.bitmapGeneration, r.dead = generation, 0
+		}
 	case recordFloor:
 		urls, err := decodeFloor(rec.Payload)
 		if err != nil {
@@ -81,37 +102,84 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 	return nil
 }
 
+// replayClosed applies the record by which older stores closed one segment.
+func (r *registry) replayClosed(m *memtable, payload []byte) error {
+	id, err := decodeClosed(payload)
+	if err != nil {
+		return err
+	}
+	row, ok, err := r.replayed(id)
+	if !ok || err != nil {
+		return err
+	}
+	row.state, row.closedIn = segmentClosed, m.file
+	r.setSegment(id, row)
+	if row.spanKind == spanSize {
+		r.sizeSpan = max(r.sizeSpan, row.span+1)
+	}
+	return nil
+}
+
+// replayed returns the row of a segment that a record names; ok is false if it
+// was dropped, and its words are dead.
+func (r *registry) replayed(id segmentID) (row segmentRow, ok bool, err error) {
+	row, ok = r.segments[id]
+	if !ok && id >= r.nextSegment {
+		return row, false, fmt.Errorf("it names segment %d, which was never made", id)
+	}
+	return row, ok, nil
+}
+
 func (r *registry) replayAdds(m *memtable, payload []byte) error {
 	a, err := decodeAdds(payload)
 	if err != nil {
 		return err
 	}
-	row, ok := r.segments[a.segment]
-	switch {
-	case !ok && a.segment < r.nextSegment:
-		return nil // a segment that was dropped: its words are dead
-	case !ok:
-		return fmt.Errorf("it adds to segment %d, which was never made", a.segment)
-	case m.segment != 0 && m.segment != a.segment:
-		return fmt.Errorf("it adds to segment %d, and its file to %d", a.segment, m.segment)
+	row, ok, err := r.replayed(a.segment)
+	if !ok || err != nil {
+		return err
 	}
-	m.segment = a.segment
 	r.setSegment(a.segment, row)
 	if m.slots == nil {
 		return nil
 	}
+	number, ok := m.addSegment(a.segment, row.ends)
+	if !ok {
+		return errors.New("bug: a replayed memtable has too many segments")
+	}
 	for i := range a.len() {
 		w := a.word(i)
 		slot, found := m.find(w)
-		if found {
-			continue
-		}
-		if m.full(slot) {
+		switch {
+		case found && m.holds(slot, row.ends-1):
+			continue // a copy that ends earlier never replaces one that ends later
+		case !found && m.full(slot):
 			return errors.New("bug: a replayed memtable is full")
 		}
-		m.put(slot, w)
-		m.count.Add(1)
+		m.put(slot, w, number)
 	}
+	return nil
+}
+
+func (r *registry) replayForgets(m *memtable, payload []byte) error {
+	a, err := decodeAdds(payload)
+	if err != nil {
+		return err
+	}
+	if _, ok, err := r.replayed(a.segment); !ok || err != nil {
+		return err
+	}
+	if m.slots == nil {
+		return nil
+	}
+	words := make([]word, a.len())
+	for i := range words {
+		words[i] = a.word(i)
+	}
+	if !m.spare(len(words)) {
+		return errors.New("bug: a replayed memtable is full")
+	}
+	r.forget(m, a.segment, words)
 	return nil
 }
 
@@ -152,8 +220,8 @@ func (s *Store) serveReplayed(f *found) error {
 	}
 	s.publishLocked(func(st *state) {
 		for _, id := range r.ids() {
-			if f.bitmap.bad == nil && r.segments[id].ingest > f.bitmap.header.Ingest {
-				st.behind = append(st.behind, id)
+			if row := r.segments[id]; f.bitmap.bad == nil && row.ingest > f.bitmap.header.Ingest {
+				st.behind = append(st.behind, spanSegment{row.incarnation, id, row.ends})
 			}
 		}
 	})
@@ -170,16 +238,8 @@ func fold(tables []*memtable) (active, frozen *memtable, err error) {
 			return nil, nil, err
 		}
 		for _, m := range []*memtable{a, b} {
-			err := m.sorted(sortedPart, func(words []word) error {
-				for _, w := range words {
-					if slot, found := sum.find(w); !found {
-						sum.put(slot, w)
-						sum.count.Add(1)
-					}
-				}
-				return nil
-			})
-			if err = errors.Join(err, m.free()); err != nil {
+			m.addTo(sum, nil)
+			if err := m.free(); err != nil {
 				return nil, nil, err
 			}
 		}

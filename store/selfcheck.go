@@ -9,28 +9,28 @@ const selfCheckEvery = 4096
 // If it is there, a bit was lost: under a state that still is the current one,
 // for a flush may have brought the word since. The page that denied it is then
 // healed, and the answer is right.
-func (s *Store) selfCheck(st *state, p *part, w word) (bool, error) {
+func (s *Store) selfCheck(st *state, p *part, w word) (segmentID, error) {
 	if p.unchecked++; p.unchecked < s.selfCheckEvery() {
-		return false, nil
+		return 0, nil
 	}
 	p.unchecked = 0
 	s.counters.selfChecks.Add(1)
 	for i := range st.spans {
 		sp := &st.spans[i]
-		found, err := s.get(st, p, sp.segments, w)
+		id, err := s.get(st, p, sp.of(p.incarnation.number), w)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
-		if !found {
+		if id == 0 {
 			continue
 		}
 		if s.current.Load() == st {
 			s.lostBit(st.bitmap, w)
 			s.lostBit(sp.filter, w)
 		}
-		return true, nil
+		return id, nil
 	}
-	return false, nil
+	return 0, nil
 }
 
 func (s *Store) selfCheckEvery() int {

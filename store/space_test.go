@@ -286,7 +286,7 @@ func TestOpenedFull(t *testing.T) {
 	}
 	d.others(64 << 20)
 	more := addsAgain(t, s, "again")
-	must(t, s.claim(New, "claimed", 0).Commit(t.Context()))
+	must(t, s.claim(New, "claimed", 0).Commit(t.Context(), 0))
 	s.add(Seen, "claimed")
 	more++
 	stop.Store(true)

@@ -264,6 +264,7 @@ func (s *Store) Stats() Stats {
 	row := s.mu.registry.storeRow
 	inPebble := s.mu.registry.words()
 	segments := s.segmentStatsLocked()
+	urls := s.urlsLocked()
 	st := s.current.Load()
 	active := st.active.count.Load()
 	claims := len(s.mu.claims.held)
@@ -279,7 +280,7 @@ func (s *Store) Stats() Stats {
 	s.mu.Unlock()
 
 	x := Stats{
-		URLs:       int64(inPebble) + active + frozen,
+		URLs:       urls,
 		Dir:        s.dir,
 		Hash:       s.identity.hasher.hash.String(),
 		KeyProfile: s.identity.profile,

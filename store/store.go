@@ -17,6 +17,9 @@ import (
 // A Store is a set of keys, on disk, that answers whether it has seen one. All
 // its methods may be called by any number of goroutines at once.
 type Store struct {
+	// Namespace is the default one, whose name is "".
+	*Namespace
+
 	dir      string
 	opts     Options
 	identity *identity
@@ -24,8 +27,9 @@ type Store struct {
 	// waiting is what the Store stands for if it was opened on a full disk;
 	// then it has nothing else but the fields above. Else nil.
 	waiting *waiting
-	// incarnationKey is the default namespace's.
-	incarnationKey uint64
+	time    *storeTime
+	// expires says that some word of the store will, or has.
+	expires atomic.Bool
 
 	views
 	cache  *cache
@@ -53,6 +57,7 @@ type Store struct {
 	mu struct {
 		sync.Mutex
 		registry *registry
+		named    map[string]*namespace // by their names
 		spare    *memtable // an empty one, for the next freeze; nil if in use
 		// changed is closed, and replaced, whenever something that an Add or
 		// a Flush waits for may have happened.
@@ -87,6 +92,7 @@ type Store struct {
 		oldestLog    atomic.Uint64 // the oldest log file on disk
 		build        *build        // the one that is under way; nil if there is none
 		emptied      emptied       // the memtable that was let go and is not the spare one yet
+		stored       storeRow      // as the last ingest has left it
 		retired      []retired     // filters that were let go and are still mapped
 		full         backoff       // of tries that met a full disk
 		// filters are the segment filters. They are in the state too, but for
@@ -112,6 +118,8 @@ type counters struct {
 	answeredBusy                   atomic.Int64
 	claimsGranted, claimsLost      atomic.Int64
 	claimsExpired                  atomic.Int64
+	forgotten                      atomic.Int64
+	drops, dropWords               atomic.Int64
 	cacheHits, cacheMisses, gets   atomic.Int64
 	negatives, maybes, falseMaybes atomic.Int64
 	stalls                         atomic.Int64
@@ -180,7 +188,16 @@ func (s *Store) wakeLocked() {
 func (s *Store) Digest(key string) Digest { return s.identity.hasher.digest(key) }
 
 // word returns the word of a key in the default namespace.
-func (s *Store) word(key string) word { return wordOf(s.incarnationKey, s.Digest(key)) }
+func (s *Store) word(key string) word { return wordOf(s.core.current.Load().key, s.Digest(key)) }
+
+// now is the store time that looks go by, in ns; 0 in a store in which nothing
+// expires.
+func (s *Store) now() int64 {
+	if !s.expires.Load() {
+		return 0
+	}
+	return s.time.now()
+}
 
 // Sync returns when all that was answered before the call survives a power
 // loss, whatever the durability level.

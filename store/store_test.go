@@ -460,7 +460,7 @@ func TestSegments(t *testing.T) {
 		}
 		last := len(x.Segments)
 		for i, sp := range s.current.Load().spans {
-			if want := []segmentID{segmentID(last - i)}; !slices.Equal(sp.segments, want) {
+			if want := []segmentID{segmentID(last - i)}; !slices.Equal(sp.ids(), want) {
 				t.Errorf("span %d is of segments %v, want %v", i, sp.segments, want)
 			}
 		}

@@ -22,7 +22,7 @@ type state struct {
 	// behind are the segments that were ingested above the bitmap's number,
 	// in a store that must not set bits: there a "no" of the bitmap means
 	// "maybe". Empty in a store that is open for writing.
-	behind []segmentID
+	behind []spanSegment
 	closed bool
 }
 

@@ -39,7 +39,9 @@ func wait(s *Store, o Options) *Store {
 	w := &waiting{dir: s.dir, o: &o, lock: s.lock, s: s, stop: make(chan struct{}), done: make(chan struct{})}
 	s.lock = io.NopCloser(nil)
 	go w.lookForSpace(s)
-	return &Store{dir: s.dir, opts: s.opts, identity: s.identity, waiting: w}
+	stand := &Store{dir: s.dir, opts: s.opts, identity: s.identity, waiting: w}
+	stand.Namespace = &Namespace{s: stand, core: new(namespace)}
+	return stand
 }
 
 // lookForSpace opens the store again as soon as there is space.

@@ -34,6 +34,9 @@ type Seams struct {
 	SelfCheckEvery int
 	// SpanWords is the size span of a segment in words. 0: as designed.
 	SpanWords int64
+	// ExciseWords is how many words are worth an excision when they are
+	// dropped. 0: as designed.
+	ExciseWords int64
 	// StatusInterval is the time between two publications of STATUS. 0: as
 	// designed, and none at all where a test has put in an FS, whose calls it
 	// may count.
