@@ -115,7 +115,7 @@ func (c Claim) Extend(lease time.Duration) error {
 		return err
 	}
 	return c.use(func(t *claims) {
-		t.held[c.word] = heldClaim{token: c.token, ends: leaseEnd(c.s.opts.seams.Now(), lease)}
+		t.held[c.word] = heldClaim{token: c.token, ends: leaseEnd(c.s.opts.Clock.Monotonic(), lease)}
 	})
 }
 

@@ -5,6 +5,40 @@ import (
 	"time"
 )
 
+// A Clock is what a store tells the time by. Options.Clock puts another one in
+// place of the machine's: a simulation's, or a test's that wants a month to
+// pass. Its methods may be called by any number of goroutines at once: Monotonic
+// with every batch, the others every few seconds.
+type Clock interface {
+	// Wall is the time of day, which somebody may set, wrongly too. The store
+	// asks it how long it was closed, and believes it after a while.
+	Wall() time.Time
+	// Monotonic is the time since any moment, the same one for as long as the
+	// process lives. Nobody sets it and it never goes back. Expiry and the
+	// leases of claims run by it. It may stand still while the machine sleeps.
+	Monotonic() time.Duration
+	// Boot is the time since the machine was booted, sleep included, which
+	// nobody sets either, and what tells this boot from any other one. With it
+	// the store knows without the wall clock how long it was closed, and how
+	// long the machine slept. An id of zeros: not known.
+	Boot() (since time.Duration, id [16]byte)
+}
+
+// machineClock is the machine's.
+type machineClock struct{}
+
+// opened is where its monotonic clock begins.
+var opened = time.Now()
+
+func (machineClock) Wall() time.Time { return time.Now() }
+
+func (machineClock) Monotonic() time.Duration { return time.Since(opened) }
+
+func (machineClock) Boot() (since time.Duration, id [16]byte) {
+	ns, id := bootClock()
+	return time.Duration(ns), id
+}
+
 // clockStamp is what is kept of time with every log file and every flush, so
 // that a later open can tell how much time has passed and whether the clock
 // was changed meanwhile.
@@ -30,12 +64,6 @@ func decodeClockStamp(src []byte) (c clockStamp) {
 	copy(c.bootID[:], src[24:40])
 	return c
 }
-
-// opened is where the process's monotonic clock begins.
-var opened = time.Now()
-
-// monotonic is the time that leases run by. Nobody sets it.
-func monotonic() time.Duration { return time.Since(opened) }
 
 // stampClock reads the clocks. Nothing expires yet, so store time is the wall.
 func stampClock() clockStamp {
