@@ -68,15 +68,15 @@ type part struct {
 	now         int64
 	words       []word
 	at          []segmentID // of verbForget: where the look found them
-	decided []Answer // New: inserted or claimed by this part; Busy; else Unanswered
-	tokens  []uint64 // of verbClaim: those granted; of verbCommit: those to check
-	open    []int    // indexes of the words that the look did not find
-	rests   wal.LSN  // highest record that the answers rest on
-	marked  wal.LSN  // highest record of this part's own
-	fresh   int      // answers that are New
-	busy    int      // answers that are Busy
-	payload []byte   // of the log record
-	key     []byte   // of a Get
+	decided     []Answer    // New: inserted or claimed by this part; Busy; else Unanswered
+	tokens      []uint64    // of verbClaim: those granted; of verbCommit: those to check
+	open        []int       // indexes of the words that the look did not find
+	rests       wal.LSN     // highest record that the answers rest on
+	marked      wal.LSN     // highest record of this part's own
+	fresh       int         // answers that are New
+	busy        int         // answers that are Busy
+	payload     []byte      // of the log record
+	key         []byte      // of a Get
 
 	filtered  filtered
 	unchecked int    // denied words since the last self-check

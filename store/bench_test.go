@@ -198,7 +198,7 @@ func BenchmarkClaimTable(b *testing.B) {
 			var bytes, search float64
 			for b.Loop() {
 				s := &Store{}
-				s.opts.seams.Now = monotonic
+				s.opts.Clock = machineClock{}
 				before := heapBytes()
 				s.mu.claims.held = map[word]heldClaim{}
 				for i := range n {

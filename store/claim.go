@@ -132,7 +132,7 @@ func (c Claim) Extend(lease time.Duration) error {
 		return err
 	}
 	return c.use(func(t *claims) {
-		t.held[c.word] = heldClaim{token: c.token, ends: leaseEnd(c.n.s.opts.seams.Now(), lease)}
+		t.held[c.word] = heldClaim{token: c.token, ends: leaseEnd(c.n.s.opts.Clock.Monotonic(), lease)}
 	})
 }
 

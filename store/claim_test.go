@@ -5,24 +5,9 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 )
-
-// A fakeClock is moved by the test.
-type fakeClock struct{ ns atomic.Int64 }
-
-func (c *fakeClock) now() time.Duration { return time.Duration(c.ns.Load()) }
-
-func (c *fakeClock) pass(d time.Duration) { c.ns.Add(int64(d)) }
-
-// clocked puts a clock into a world.
-func clocked(w *world) (*world, *fakeClock) {
-	c := &fakeClock{}
-	w.now = c.now
-	return w, c
-}
 
 // claim claims a key, for which it must get the answer.
 func (s *testStore) claim(want Answer, key string, lease time.Duration) Claim {

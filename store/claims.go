@@ -36,7 +36,7 @@ const purgeEvery = time.Second
 // claimedLocked returns the word's claim. One that has expired is removed.
 func (s *Store) claimedLocked(w word) (c heldClaim, ok bool) {
 	c, ok = s.mu.claims.held[w]
-	if ok && c.ends <= s.opts.seams.Now() {
+	if ok && c.ends <= s.opts.Clock.Monotonic() {
 		delete(s.mu.claims.held, w)
 		s.counters.claimsExpired.Add(1)
 		return c, false
@@ -71,7 +71,7 @@ func (s *Store) claimAllowsLocked(p *part, i int) bool {
 // grantLocked claims the words that are neither in the active memtable nor
 // claimed.
 func (s *Store) grantLocked(m *memtable, p *part) (rests wal.LSN, err error) {
-	ends := leaseEnd(s.opts.seams.Now(), p.lease)
+	ends := leaseEnd(s.opts.Clock.Monotonic(), p.lease)
 	t := &s.mu.claims
 	if t.held == nil {
 		t.held = map[word]heldClaim{}
@@ -100,7 +100,7 @@ func (s *Store) grantLocked(m *memtable, p *part) (rests wal.LSN, err error) {
 // purgeClaimsLocked removes the claims that have expired from a full table. It
 // reports whether there is room now.
 func (s *Store) purgeClaimsLocked() bool {
-	t, now := &s.mu.claims, s.opts.seams.Now()
+	t, now := &s.mu.claims, s.opts.Clock.Monotonic()
 	if now < t.noPurgeBefore {
 		return false
 	}

@@ -37,7 +37,6 @@ type world struct {
 	buildWords     int
 	selfCheckEvery int
 	statusInterval time.Duration             // 0: no STATUS
-	now            func() time.Duration      // see seam.Seams
 	point          func(name string)         // see seam.Seams
 	fault          func(op errorfs.Op) error // of each operation; may block
 }
@@ -59,7 +58,7 @@ func (w *world) options() *Options {
 	o := w.o
 	s := seam.Seams{
 		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
-		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval, Now: w.now,
+		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
 	}
 	switch {
 	case w.disk != nil:
@@ -74,6 +73,78 @@ func (w *world) options() *Options {
 	}
 	SetSeams(&o, s)
 	return &o
+}
+
+// A fakeClock is moved by the test, by any goroutine.
+type fakeClock struct {
+	mu         sync.Mutex
+	wall       time.Time
+	mono, boot time.Duration
+	bootID     [16]byte
+}
+
+// newFakeClock is right, and an hour after a boot.
+func newFakeClock() *fakeClock {
+	return &fakeClock{
+		wall: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), mono: time.Minute, boot: time.Hour, bootID: [16]byte{1},
+	}
+}
+
+func (c *fakeClock) Wall() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wall
+}
+
+func (c *fakeClock) Monotonic() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mono
+}
+
+func (c *fakeClock) Boot() (time.Duration, [16]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.boot, c.bootID
+}
+
+// pass lets time pass.
+func (c *fakeClock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.mono, c.boot = c.wall.Add(d), c.mono+d, c.boot+d
+}
+
+// sleep lets the machine sleep.
+func (c *fakeClock) sleep(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.boot = c.wall.Add(d), c.boot+d
+}
+
+// step sets the wall clock forward, or back.
+func (c *fakeClock) step(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall = c.wall.Add(d)
+}
+
+// reboot lets the machine boot again, which takes a while.
+func (c *fakeClock) reboot(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.mono, c.boot = c.wall.Add(d), 0, 0
+	if c.bootID != [16]byte{} { // zeros: a machine that does not know
+		c.bootID[0]++
+		c.bootID[1] = 1
+	}
+}
+
+// clocked puts a clock into a world.
+func clocked(w *world) (*world, *fakeClock) {
+	c := newFakeClock()
+	w.o.Clock = c
+	return w, c
 }
 
 // open opens the world's store. It is checked at the end of the test, unless

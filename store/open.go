@@ -107,7 +107,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 	}
 	s := &Store{
 		dir: dir, opts: *o, identity: id, space: space,
-		poisoned:       make(chan struct{}),
+		poisoned: make(chan struct{}),
 	}
 	s.mu.changed = make(chan struct{})
 	s.memtableLimit = o.seams.MemtableWords

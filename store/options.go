@@ -169,6 +169,8 @@ type Options struct {
 	// background. Default: nothing is logged.
 	Logger *slog.Logger
 
+	// Clock is what the store tells the time by, see Clock. Default: the
+	// machine's.
 	Clock Clock
 
 	seams seam.Seams
@@ -191,15 +193,15 @@ func (o *Options) withDefaults() Options {
 	if c.MaxClaims == 0 {
 		c.MaxClaims = defaultMaxClaims
 	}
+	if c.Clock == nil {
+		c.Clock = machineClock{}
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.seams.FS == nil {
 		c.seams.FS = vfs.Default
 		c.seams.StatusInterval = cmp.Or(c.seams.StatusInterval, statusInterval)
-	}
-	if c.seams.Now == nil {
-		c.seams.Now = monotonic
 	}
 	if c.seams.Device == nil {
 		c.seams.Device = mmapfilter.Files

@@ -51,9 +51,9 @@ type LostRange struct {
 type tablesPlan struct {
 	tables   []*storedTable
 	registry *registry
-	exact    bool                      // the registry's counts are those of the last ingest
-	inTables map[segmentID]int64       // words that the registry counts
-	words    map[segmentID]int64       // all words
+	exact    bool                     // the registry's counts are those of the last ingest
+	inTables map[segmentID]int64      // words that the registry counts
+	words    map[segmentID]int64      // all words
 	logWords map[uint64]salvagedWords // by log file
 	gaps     []tableGap
 }

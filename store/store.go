@@ -58,7 +58,7 @@ type Store struct {
 		sync.Mutex
 		registry *registry
 		named    map[string]*namespace // by their names
-		spare    *memtable // an empty one, for the next freeze; nil if in use
+		spare    *memtable             // an empty one, for the next freeze; nil if in use
 		// changed is closed, and replaced, whenever something that an Add or
 		// a Flush waits for may have happened.
 		changed chan struct{}

@@ -22,8 +22,6 @@ type Seams struct {
 	// Point is called, when not nil, at the named points of the store's code,
 	// possibly under its lock. A test blocks, yields or counts there.
 	Point func(name string)
-	// Now is the monotonic clock, from any moment on. Nil: the real one.
-	Now func() time.Duration
 	// MemtableWords is the capacity of a memtable in words. 0: from the
 	// store's MemoryBytes.
 	MemtableWords int
