@@ -74,7 +74,7 @@ var (
 		bootID: [16]byte{0xb0, 0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6, 0xb7, 0xb8, 0xb9, 0xba, 0xbb, 0xbc, 0xbd, 0xbe, 0xbf},
 	}
 	formatSegment = segmentRow{
-		incarnation: 1, spanKind: spanSize, state: segmentClosed, span: 1, words: 2, ingest: 2, closedIn: 1,
+		incarnation: 1, spanKind: spanSize, state: segmentClosed, span: 1, words: 2, ingest: 2, closedIn: 1, ends: forever,
 	}
 	formatURLs = []string{"https://example.org/", "https://example.org/a"}
 )
@@ -94,6 +94,8 @@ func clockFields(indent string) []field {
 		{8, indent + "wall clock: ns since 1970"},
 		{8, indent + "boot clock: ns"},
 		{16, indent + "boot id"},
+		{4, indent + "ms until a gap is believed: 0"},
+		{4, indent + "wall clock in that time: 0"},
 	}
 }
 
@@ -107,7 +109,7 @@ func logHeaderFields(first, chain, sealed string) []field {
 		{8, first},
 		{8, chain},
 		{8, sealed},
-	}, clockFields("meta: "), []field{{24, "meta: unused"}, {8, "checksum of 0000 to 007f"}})
+	}, clockFields("meta: "), []field{{16, "meta: unused"}, {8, "checksum of 0000 to 007f"}})
 }
 
 func frameFields(what string, kind string, payload []field, padding int) []field {
@@ -146,6 +148,10 @@ var (
 	}
 	addsFields   = []field{{4, "  segment"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}, {8, "  word of " + formatURLs[1]}}
 	closedFields = []field{{4, "  segment"}, {4, "  reserved"}}
+	shutFields   = []field{{1, "  span kind 2: of time"}, {1, "  log2 of the span's width"}, {6, "  reserved"}, {8, "  span: it ends at span << log2 s"}}
+	namedFields  = []field{{4, "  namespace"}, {4, "  reserved"}, {8, "  incarnation"}, {8, "  time to live: ns"}, {8, "  name"}}
+	forgetFields = []field{{4, "  segment that the words were live in"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}}
+	clockRecord  = []field{{8, "  store time: ns since 1970"}}
 	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  forget number, 0: none"}}
 	floorFields  = []field{{8, "  URLs"}}
 	ingestFields = concat([]field{{8, "  ingest number"}, {8, "  flushed log file"}}, clockFields("  "))
@@ -177,6 +183,10 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
 	log.Append(recordBitmap, appendBitmap(nil, 2))
 	log.Append(recordFloor, appendFloor(nil, 1_000_000))
+	log.Append(recordNamed, appendNamed(nil, 1, &namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}))
+	log.Append(recordShut, appendShut(nil, spanID{spanTime, 16, 27005}))
+	log.Append(recordForgets, appendWord(beginAdds(nil, 1), formatWords()[0]))
+	log.Append(recordClock, appendClock(nil, formatClock.store))
 	must(log.Close())
 	for i := range files {
 		f, err := fsys.Open(fmt.Sprintf("%010d.log", i+1))
@@ -250,9 +260,9 @@ func formatDumps(t *testing.T) map[string]string {
 	block := 4096 + 64*int(fastrange(first, 64))
 	row := storeRow{
 		ingest: 2, flushed: 1, flushedLSN: 4, nextSegment: 2, nextNamespace: 1, nextIncarnation: 2,
-		bitmapGeneration: 1, floor: 2000, clock: formatClock,
+		bitmapGeneration: 1, floor: 2000, sizeSpan: 2, clock: formatClock,
 	}
-	namespace := namespaceRow{incarnation: 1}
+	namespace := namespaceRow{incarnation: 1, ttl: forever}
 	return map[string]string{
 		"identity": dump(t, 0, appendIdentity(nil, formatIdentity),
 			field{8, `magic "dedupSTR"`},
@@ -280,6 +290,10 @@ func formatDumps(t *testing.T) map[string]string {
 			frameFields("ingest", "19", ingestFields, 0),
 			frameFields("bitmap", "20", bitmapFields, 0),
 			frameFields("floor", "21", floorFields, 0),
+			frameFields("named", "24", namedFields, 0),
+			frameFields("shut", "22", shutFields, 0),
+			frameFields("forgets", "23", forgetFields, 0),
+			frameFields("clock", "25", clockRecord, 0),
 			frameFields("sync mark", "1", nil, 0),
 		)...),
 		"bitmap headers": dump(t, 0, bitmap[:112], slotFields("even copy")...) +
@@ -291,7 +305,7 @@ func formatDumps(t *testing.T) map[string]string {
 		"store row": dump(t, 0, appendRowKey(nil, rowStore, 0),
 			field{4, "key: segment 0"}, field{1, "row kind 1: the store"}, field{4, "id 0"}) +
 			dump(t, 0, appendStoreRow(nil, &row), concat([]field{
-				{4, "value: version 2"},
+				{4, "value: version 3"},
 				{8, "last ingest number"},
 				{8, "flushed log file"},
 				{8, "last LSN of that file"},
@@ -302,15 +316,17 @@ func formatDumps(t *testing.T) map[string]string {
 				{8, "generation of the counters: none"},
 				{8, "last forget that the counters know: none"},
 				{8, "floor: URLs that the bitmap is made for at least"},
+				{8, "size span that takes words"},
+				{8, "words that left, and whose bits the bitmap has"},
 			}, clockFields(""))...),
 		"namespace row": dump(t, 0, appendRowKey(nil, rowNamespace, 0),
 			field{4, "key: segment 0"}, field{1, "row kind 2: a namespace"}, field{4, "namespace id, big-endian"}) +
 			dump(t, 0, appendNamespaceRow(nil, &namespace),
-				field{4, "value: version 2"}, field{8, "incarnation"}, field{8, "time to live: for ever"}),
+				field{4, "value: version 3"}, field{8, "incarnation"}, field{8, "time to live: for ever"}),
 		"segment row": dump(t, 0, appendRowKey(nil, rowSegment, 1),
 			field{4, "key: segment 0"}, field{1, "row kind 3: a segment"}, field{4, "segment id, big-endian"}) +
 			dump(t, 0, appendSegmentRow(nil, &formatSegment),
-				field{4, "value: version 2"},
+				field{4, "value: version 3"},
 				field{4, "namespace"},
 				field{1, "span kind 1: by size"},
 				field{1, "state 2: closed"},
@@ -321,6 +337,7 @@ func formatDumps(t *testing.T) map[string]string {
 				field{8, "words in Pebble"},
 				field{8, "last ingest that touched it"},
 				field{8, "log file in which it closed"},
+				field{8, "end: never"},
 			),
 		"CREATING": creatingText,
 		"LOCK":     "pid 4711\nhost crawler-1\nsince 2026-01-01T00:00:00Z\n",
@@ -411,7 +428,7 @@ func TestFormatReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordBitmap, recordFloor}; fmt.Sprint(kinds) != fmt.Sprint(want) {
+	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordBitmap, recordFloor, recordNamed, recordShut, recordForgets, recordClock}; fmt.Sprint(kinds) != fmt.Sprint(want) {
 		t.Errorf("records are of kinds %v, want %v", kinds, want)
 	}
 }

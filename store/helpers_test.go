@@ -373,3 +373,8 @@ func isSync(op errorfs.Op) bool {
 		errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo,
 	}, op.Kind)
 }
+
+func defaultOptions() *Options {
+	o := (*Options)(nil).withDefaults()
+	return &o
+}

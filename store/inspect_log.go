@@ -199,6 +199,30 @@ func recordFacts(f *wal.Frame) (kind string, fields []Field, err error) {
 			fields = []Field{{"urls", urls}}
 		}
 		return "floor", fields, err
+	case recordShut:
+		id, err := decodeShut(f.Payload)
+		if err == nil {
+			fields = []Field{{"span_kind", uint8(id.kind)}, {"span_log2", id.log2}, {"span", id.number}}
+		}
+		return "shut", fields, err
+	case recordForgets:
+		a, err := decodeAdds(f.Payload)
+		if err == nil {
+			fields = []Field{{"segment", uint32(a.segment)}, {"words", a.len()}, {"first_word", sumText(a.word(0))}}
+		}
+		return "forgets", fields, err
+	case recordNamed:
+		id, row, err := decodeNamed(f.Payload)
+		if err == nil {
+			fields = []Field{{"namespace", id}, {"name", row.name}, {"incarnation", row.incarnation}, {"ttl_ns", row.ttl}}
+		}
+		return "named", fields, err
+	case recordClock:
+		at, err := decodeClock(f.Payload)
+		if err == nil {
+			fields = []Field{{"store_time", at}}
+		}
+		return "clock", fields, err
 	}
 	return "unknown", []Field{{"payload_bytes", len(f.Payload)}}, fmt.Errorf("%w: kind of record %d", ErrVersion, f.Kind)
 }

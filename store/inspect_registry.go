@@ -96,7 +96,7 @@ func rowFacts(key, value []byte) (kind string, fields []Field, err error) {
 		return "segment", []Field{
 			{"id", uint32(id)}, {"namespace", row.namespace}, {"state", row.state.String()},
 			{"span_kind", uint8(row.spanKind)}, {"span_log2", row.spanLog2}, {"span", row.span},
-			{"incarnation", row.incarnation}, {"words", row.words}, {"ingest", row.ingest}, {"closed_in", row.closedIn},
+			{"incarnation", row.incarnation}, {"words", row.words}, {"ingest", row.ingest}, {"closed_in", row.closedIn}, {"ends", row.ends},
 		}, nil
 	}
 	return "store", append([]Field{
@@ -104,6 +104,7 @@ func rowFacts(key, value []byte) (kind string, fields []Field, err error) {
 		{"next_segment", uint32(r.nextSegment)}, {"next_namespace", r.nextNamespace},
 		{"next_incarnation", r.nextIncarnation}, {"bitmap", r.bitmapGeneration},
 		{"counters", r.counterGen}, {"forget", r.forgetNumber}, {"floor", r.floor},
+		{"size_span", r.sizeSpan}, {"dead", r.dead},
 	}, r.clock.facts()...), nil
 }
 

@@ -292,7 +292,7 @@ func TestInspectRegistry(t *testing.T) {
 		{appendRowKey(nil, 9, 0), nil, "row!"},
 		{[]byte{0, 0, 0, 0}, nil, "row!"},
 		{appendRowKey(nil, rowSegment, 7), make([]byte, segmentRowBytes), "row!"},
-		{appendRowKey(nil, rowNamespace, 3), appendNamespaceRow(nil, &namespaceRow{name: "n"}), "namespace"},
+		{appendRowKey(nil, rowNamespace, 3), appendNamespaceRow(nil, &namespaceRow{name: "n", ttl: 1}), "namespace"},
 	} {
 		kind, _, err := rowFacts(test.key, test.value)
 		if err != nil {

@@ -9,14 +9,14 @@ import (
 // TestOpenBadRecord opens stores whose log holds a good frame with a record
 // that the store cannot take: an error with a place, and nothing else happens.
 func TestOpenBadRecord(t *testing.T) {
-	made := &segmentRow{incarnation: 1, spanKind: spanSize, span: 7, state: segmentOpen}
+	made := &segmentRow{incarnation: 1, spanKind: spanSize, span: 7, state: segmentOpen, ends: forever}
 	for _, tc := range []struct {
 		name    string
 		kind    wal.Kind
 		payload []byte
 		want    error
 	}{
-		{"a kind of a later version", recordFloor + 1, nil, ErrVersion},
+		{"a kind of a later version", recordClock + 1, nil, ErrVersion},
 		{"words for a segment never made", recordAdds, appendWord(beginAdds(nil, 9), 1), ErrCorrupt},
 		{"words that are cut short", recordAdds, beginAdds(nil, 1), ErrCorrupt},
 		{"word 0", recordAdds, appendWord(beginAdds(nil, 1), 0), ErrCorrupt},

@@ -154,6 +154,8 @@ func (r *repairer) countLog(s *Store, f *found) (err error) {
 // clean log.
 func (r *repairer) flushLog(s *Store, f *found) error {
 	s.mu.registry = f.registry
+	s.maintainer.stored = f.registry.storeRow
+	s.time = newStoreTime(s.opts.Clock, f.registry.clock)
 	if err := r.examineSalvaged(s, f); err != nil {
 		return err
 	}

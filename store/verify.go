@@ -185,7 +185,10 @@ func (r *Report) noteTorn(c *wal.Chain) {
 // countReplayed replays the log in memory and returns the number of URLs, or
 // -1 if that cannot be told.
 func (s *Store) countReplayed(r *Report, f *found) int64 {
-	urls := int64(f.registry.words())
+	words := make(map[segmentID]int64)
+	for id, row := range f.registry.segments {
+		words[id] = int64(row.words)
+	}
 	s.mu.registry = f.registry.clone()
 	for i, file := range f.chain.Files {
 		if file.File <= f.registry.flushed || file.Prepared || file.Discard {
@@ -196,9 +199,21 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 			r.add(file.Path, doesNotOpen, err)
 			return -1
 		}
-		urls += m.count.Load()
+		for _, seg := range m.segments {
+			words[seg.id] += seg.words
+		}
+		for id, n := range m.deleted {
+			words[id] -= n
+		}
 		if err := m.free(); err != nil {
 			r.Notes = append(r.Notes, err.Error())
+		}
+	}
+	now := newStoreTime(s.opts.Clock, f.registry.clock).now()
+	urls := int64(0)
+	for id, row := range s.mu.registry.segments {
+		if s.mu.registry.live(&row, now) {
+			urls += words[id]
 		}
 	}
 	return urls
