@@ -238,7 +238,7 @@ func (s *Store) switchBitmap(b *build) (old *filter, err error) {
 	s.mu.registry.bitmapGeneration = generation
 	s.mu.registry.dead -= b.dead
 	s.publishLocked(func(st *state) { st.bitmap = b.filter })
-	s.retireLocked(old)
+	s.retireLocked(old.close)
 	s.mu.Unlock()
 	s.maintainer.bitsUnsynced = 0
 	s.opts.seams.At("build-switched")
@@ -252,7 +252,7 @@ func (s *Store) switchSpanFilter(b *build) (old *filter) {
 	s.maintainer.filters[b.span] = b.filter
 	s.mu.Lock()
 	s.publishLocked(func(st *state) { st.spans = s.spansLocked() })
-	s.retireLocked(old)
+	s.retireLocked(old.close)
 	s.mu.Unlock()
 	s.opts.seams.At("build-switched")
 	return old

@@ -20,7 +20,7 @@ type cache struct {
 const cacheWays = 8
 
 // newCache makes a cache of about the given bytes, at least one set.
-func newCache(bytes int64) (*cache, error) {
+func newCache(bytes, base int64) (*cache, error) {
 	sets := max(bytes/(cacheWays*8), 1)
 	words, free, err := allocWords(int(sets) * cacheWays)
 	if err != nil {
@@ -79,3 +79,5 @@ func (c *cache) remove(w word) {
 }
 
 func (c *cache) bytes() int64 { return int64(len(c.words)) * 8 }
+
+func (c *cache) worn(now int64) bool { return false }

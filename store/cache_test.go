@@ -8,7 +8,7 @@ import (
 // TestCacheExact adds more words than the cache holds: it forgets some and
 // invents none, not even one that differs in a single bit.
 func TestCacheExact(t *testing.T) {
-	c, err := newCache(64 << 10)
+	c, err := newCache(64<<10, 0)
 	must(t, err)
 	rng := seeded(t)
 	words := randomWords(rng, 20_000)
@@ -37,7 +37,7 @@ func TestCacheExact(t *testing.T) {
 }
 
 func TestCacheRemove(t *testing.T) {
-	c, err := newCache(0) // one set
+	c, err := newCache(0, 0) // one set
 	must(t, err)
 	for w := word(1); w <= cacheWays; w++ {
 		c.add(w, forever)
@@ -61,7 +61,7 @@ func TestCacheRemove(t *testing.T) {
 
 // TestCacheAtOnce adds, removes and asks at the same time.
 func TestCacheAtOnce(t *testing.T) {
-	c, err := newCache(1 << 10)
+	c, err := newCache(1<<10, 0)
 	must(t, err)
 	rng := seeded(t)
 	words := randomWords(rng, 1000)
@@ -106,11 +106,11 @@ func TestCacheTakenBack(t *testing.T) {
 	if id == 0 || err != nil {
 		t.Errorf("get: %v, %v", id, err)
 	}
-	if s.cache.has(s.word(key(1)), 0) {
+	if s.current.Load().cache.has(s.word(key(1)), 0) {
 		t.Error("a word found under another state stays in the cache")
 	}
 	s.has(Seen, key(1))
-	if !s.cache.has(s.word(key(1)), 0) {
+	if !s.current.Load().cache.has(s.word(key(1)), 0) {
 		t.Error("a word found in Pebble is not in the cache")
 	}
 }

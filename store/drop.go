@@ -152,7 +152,7 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 	s.publishLocked(func(st *state) { st.spans = s.spansLocked() })
 	over := s.overSpansLocked()
 	for _, f := range over {
-		s.retireLocked(f)
+		s.retireLocked(f.close)
 	}
 	s.mu.Unlock()
 	s.counters.drops.Add(int64(len(ids)))

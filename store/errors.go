@@ -19,10 +19,11 @@ var (
 	ErrPoisoned        = errors.New("store: an earlier write failed; reopen to go on")
 	ErrEmptyKey        = errors.New("store: empty key")
 	ErrKeyTooLong      = errors.New("store: key longer than 1 MiB")
-	ErrNotExist        = errors.New("store: no store there")
+	ErrNotExist        = errors.New("store: does not exist")
 	ErrNotStore        = errors.New("store: neither empty nor a store")
 	ErrClaimed         = errors.New("store: somebody holds a claim on the key")
 	ErrClaimLost       = errors.New("store: the claim does not hold any more")
+	ErrClock           = errors.New("store: the clock is far behind the store's time")
 	ErrTooManyClaims   = errors.New("store: too many claims are held")
 )
 

@@ -107,9 +107,10 @@ func (s *Store) forgetLocked(m *memtable, p *part) bool {
 		s.mu.registry.forget(m, id, words)
 	}
 	s.publishLocked(func(*state) {})
+	cache := s.current.Load().cache
 	for _, words := range at {
 		for _, w := range words {
-			s.cache.remove(w)
+			cache.remove(w)
 		}
 	}
 	return true

@@ -160,28 +160,35 @@ func (s *Store) syncFilters() error {
 	return nil
 }
 
-// retired is a filter that nothing is found in any more. A reader that entered
-// its view before the epoch may still look into it, and will then look again.
+// retired is memory of a filter, or of a cache, that nothing is found in any
+// more. A reader that entered its view before the epoch may still look into it,
+// and will then look again.
 type retired struct {
-	filter *filter
-	epoch  uint64
+	unmap func() error
+	epoch uint64
 }
 
-// retireLocked is called with the publication that lets the filter go.
-func (s *Store) retireLocked(f *filter) {
-	s.maintainer.retired = append(s.maintainer.retired, retired{f, s.current.Load().epoch})
+// retireLocked is called with the publication that lets the memory go.
+func (s *Store) retireLocked(unmap func() error) {
+	s.mu.retired = append(s.mu.retired, retired{unmap, s.current.Load().epoch})
 }
 
-// unmapRetired unmaps the filters that no view can reach any more. The
+// unmapRetired unmaps what no view can reach any more. The
 // maintainer does not wait for views: it comes again.
 func (s *Store) unmapRetired() error {
-	var errs []error
-	s.maintainer.retired = slices.DeleteFunc(s.maintainer.retired, func(r retired) bool {
+	var quiet []retired
+	s.mu.Lock()
+	s.mu.retired = slices.DeleteFunc(s.mu.retired, func(r retired) bool {
 		if !s.quiet(r.epoch) && !planted.UnmapAtOnce {
 			return false
 		}
-		errs = append(errs, r.filter.close())
+		quiet = append(quiet, r)
 		return true
 	})
+	s.mu.Unlock()
+	var errs []error
+	for _, r := range quiet {
+		errs = append(errs, r.unmap())
+	}
 	return errors.Join(errs...)
 }

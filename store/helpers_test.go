@@ -248,16 +248,40 @@ func keys(lo, hi int) []string {
 	return k
 }
 
+// A testHandle is a handle whose answers are checked.
+type testHandle struct {
+	*Namespace
+	t testing.TB
+}
+
+// with is a handle that adds with a TTL.
+func (s *testStore) with(ttl time.Duration) testHandle {
+	return testHandle{s.With(WriteOptions{TTL: ttl}), s.w.t}
+}
+
+// named is a handle to a namespace, which is made if there is none.
+func (s *testStore) named(name string, o *NamespaceOptions) testHandle {
+	s.w.t.Helper()
+	n, err := s.OpenNamespace(name, o)
+	must(s.w.t, err)
+	return testHandle{n, s.w.t}
+}
+
 // add adds keys, each of which must get the answer.
 func (s *testStore) add(want Answer, keys ...string) {
 	s.w.t.Helper()
+	testHandle{s.Namespace, s.w.t}.add(want, keys...)
+}
+
+func (n testHandle) add(want Answer, keys ...string) {
+	n.t.Helper()
 	answers := make([]Answer, len(keys))
-	if err := s.AddBatch(context.Background(), keys, answers); err != nil {
-		s.w.t.Fatalf("AddBatch: %v", err)
+	if err := n.AddBatch(context.Background(), keys, answers); err != nil {
+		n.t.Fatalf("AddBatch: %v", err)
 	}
 	for i, got := range answers {
 		if got != want {
-			s.w.t.Fatalf("Add of %s: got %v, want %v", keys[i], got, want)
+			n.t.Fatalf("Add of %s: got %v, want %v", keys[i], got, want)
 		}
 	}
 }
@@ -265,15 +289,33 @@ func (s *testStore) add(want Answer, keys ...string) {
 // has asks for keys, each of which must get the answer.
 func (s *testStore) has(want Answer, keys ...string) {
 	s.w.t.Helper()
+	testHandle{s.Namespace, s.w.t}.has(want, keys...)
+}
+
+func (n testHandle) has(want Answer, keys ...string) {
+	n.t.Helper()
 	answers := make([]Answer, len(keys))
-	if err := s.HasBatch(context.Background(), keys, answers); err != nil {
-		s.w.t.Fatalf("HasBatch: %v", err)
+	if err := n.HasBatch(context.Background(), keys, answers); err != nil {
+		n.t.Fatalf("HasBatch: %v", err)
 	}
 	for i, got := range answers {
 		if got != want {
-			s.w.t.Fatalf("Has of %s: got %v, want %v", keys[i], got, want)
+			n.t.Fatalf("Has of %s: got %v, want %v", keys[i], got, want)
 		}
 	}
+}
+
+// forget forgets keys, so many of which must have been seen.
+func (n testHandle) forget(want int, keys ...string) {
+	n.t.Helper()
+	if got, err := n.Forget(context.Background(), keys...); got != want || err != nil {
+		n.t.Fatalf("Forget: got %d, %v, want %d", got, err, want)
+	}
+}
+
+func (s *testStore) forget(want int, keys ...string) {
+	s.w.t.Helper()
+	testHandle{s.Namespace, s.w.t}.forget(want, keys...)
 }
 
 // urls checks the number of URLs.

@@ -39,7 +39,7 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 	p.open, p.rests, p.filtered = p.open[:0], 0, filtered{}
 	clear(p.at)
 	for i, w := range p.words {
-		if p.verb != verbForget && s.cache.has(w, p.now) {
+		if p.verb != verbForget && st.cache.has(w, p.now) {
 			hits++
 			continue
 		}
@@ -47,7 +47,7 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 		case present:
 			p.rest(st.active)
 			if planted.MemtableWordsInCache {
-				s.cache.add(w, forever)
+				st.cache.add(w, forever)
 			}
 			continue
 		case forgotten:
@@ -165,7 +165,7 @@ func (s *Store) touch(st *state, words []word) {
 	}
 	var sum uint64
 	for _, w := range words {
-		sum += s.cache.touch(w) + st.active.touch(w) + st.bitmap.touch(w)
+		sum += st.cache.touch(w) + st.active.touch(w) + st.bitmap.touch(w)
 	}
 	if sum == 1 {
 		touched.Store(sum)
@@ -191,9 +191,9 @@ func (s *Store) get(st *state, p *part, ask []spanSegment, w word) (segmentID, e
 		if err := closer.Close(); err != nil {
 			return 0, wrapPebble(err)
 		}
-		s.cache.add(w, seg.ends)
+		st.cache.add(w, seg.ends)
 		if s.current.Load() != st {
-			s.cache.remove(w)
+			st.cache.remove(w)
 		}
 		return seg.id, nil
 	}

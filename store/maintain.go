@@ -124,16 +124,18 @@ func (s *Store) comeAgain(err error) (wait time.Duration) {
 	if m.emptied.m != nil {
 		soonest(emptiedWait)
 	}
-	if len(m.retired) > 0 {
+	s.mu.Lock()
+	if len(s.mu.retired) > 0 {
 		soonest(retiredWait)
 	}
+	s.mu.Unlock()
 	if d := time.Until(m.noBuildBefore); d > 0 {
 		soonest(d)
 	}
 	if d := s.nextDue(); d > 0 {
 		soonest(d)
 	}
-	if d := s.time.nextTick(); d > 0 {
+	if d := s.time.nextTick(); d > 0 && s.expires.Load() {
 		soonest(d)
 	}
 	return wait
@@ -151,6 +153,9 @@ func (s *Store) step() (bool, error) {
 	defer s.maintainer.mu.Unlock() // also when Pebble ends the goroutine
 	s.opts.seams.At("step")
 	s.recycle()
+	if err := s.mindClock(); err != nil {
+		return false, err
+	}
 	s.mu.Lock()
 	st := s.current.Load()
 	words := int(st.active.count.Load())

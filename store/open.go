@@ -240,8 +240,8 @@ func (r *registry) load(key, value []byte) (err error) {
 
 // start lets a recovered store take calls.
 func (s *Store) start(active, frozen *memtable) error {
-	var err error
-	if s.cache, err = newCache(s.opts.MemoryBytes * cacheShare / 64); err != nil {
+	cache, err := s.freshCache()
+	if err != nil {
 		return err
 	}
 	for _, row := range s.mu.registry.segments {
@@ -251,7 +251,7 @@ func (s *Store) start(active, frozen *memtable) error {
 	}
 	s.openNamespaces()
 	s.publishLocked(func(st *state) {
-		st.active, st.frozen = active, frozen
+		st.cache, st.active, st.frozen = cache, active, frozen
 		st.spans = s.spansLocked()
 	})
 	if s.refuse != nil {

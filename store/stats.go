@@ -297,7 +297,7 @@ func (s *Store) Stats() Stats {
 	x.Claims.Held = int64(claims)
 	x.Flush.IngestNumber = row.ingest
 	x.Memory.Memtables = memtables
-	x.Memory.Cache = s.cache.bytes()
+	x.Memory.Cache = s.current.Load().cache.bytes()
 	s.logStats(&x)
 	if view, slot := s.enter(); view != nil {
 		s.pebbleStats(&x)
@@ -336,7 +336,7 @@ func (s *Store) counterStats(x *Stats) {
 		Granted: c.claimsGranted.Load(), Lost: c.claimsLost.Load(), Expired: c.claimsExpired.Load(),
 	}
 	x.Cache = CacheStats{
-		Slots: s.cache.bytes() / 8, Hits: c.cacheHits.Load(), Misses: c.cacheMisses.Load(), Gets: c.gets.Load(),
+		Slots: s.current.Load().cache.bytes() / 8, Hits: c.cacheHits.Load(), Misses: c.cacheMisses.Load(), Gets: c.gets.Load(),
 	}
 	x.Build = BuildStats{
 		Builds: c.builds.Load(), GivenUp: c.buildsGivenUp.Load(), Time: time.Duration(c.buildNanos.Load()),

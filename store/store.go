@@ -32,7 +32,6 @@ type Store struct {
 	expires atomic.Bool
 
 	views
-	cache  *cache
 	log    *wal.Log // nil if the store must not write
 	db     *pebble.DB
 	pebble *pebble.Options // what db was opened with
@@ -75,6 +74,7 @@ type Store struct {
 		emptyToo bool
 		closing  bool
 		claims   claims
+		retired  []retired // memory that was let go and is still mapped
 		// logCut is how many bytes of the log are in files that were flushed;
 		// nextCut takes its place at the next release.
 		logCut, nextCut int64
@@ -93,7 +93,6 @@ type Store struct {
 		build        *build        // the one that is under way; nil if there is none
 		emptied      emptied       // the memtable that was let go and is not the spare one yet
 		stored       storeRow      // as the last ingest has left it
-		retired      []retired     // filters that were let go and are still mapped
 		full         backoff       // of tries that met a full disk
 		// filters are the segment filters. They are in the state too, but for
 		// that of a span whose first words are on their way.
@@ -373,8 +372,8 @@ func (s *Store) release() error {
 	for _, f := range s.maintainer.filters {
 		errs = append(errs, f.close())
 	}
-	if s.cache != nil {
-		errs = append(errs, s.cache.free())
+	if st.cache != nil {
+		errs = append(errs, st.cache.free())
 	}
 	for _, m := range []*memtable{st.active, st.frozen, s.mu.spare, s.maintainer.emptied.m} {
 		if m != nil {

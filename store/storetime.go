@@ -342,3 +342,10 @@ func (t *storeTime) stats() ClockStats {
 }
 
 func utc(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+// isBehind reports that the wall clock is far behind the store's time.
+func (t *storeTime) isBehind() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.wrong
+}

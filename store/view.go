@@ -14,6 +14,7 @@ type state struct {
 	// epoch is new with every publication. A look notes it; under the lock,
 	// if it is unchanged, only the active memtable has to be asked again.
 	epoch  uint64
+	cache  *cache
 	active *memtable
 	frozen *memtable // nil if there is none
 	bitmap *filter
