@@ -75,6 +75,9 @@ func (s *Store) CommitBatch(ctx context.Context, claims []Claim, ttl time.Durati
 	if ttl < 0 {
 		return fmt.Errorf("store: %w", checkTTL(int64(ttl)))
 	}
+	if err := s.writable(); err != nil {
+		return err
+	}
 	p := parts.Get().(*part)
 	defer parts.Put(p)
 	all, lost := len(claims), 0

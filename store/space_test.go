@@ -324,6 +324,8 @@ func TestOpenedFullMethods(t *testing.T) {
 				args = append(args, reflect.ValueOf(t.Context()))
 			case reflect.TypeFor[[]string]():
 				args = append(args, reflect.ValueOf([]string{"x"}))
+			case reflect.TypeFor[[]Digest]():
+				args = append(args, reflect.ValueOf(make([]Digest, 1)))
 			case reflect.TypeFor[[]Answer]():
 				args = append(args, reflect.ValueOf(make([]Answer, 1)))
 			case reflect.TypeFor[[]Claim]():
@@ -331,14 +333,22 @@ func TestOpenedFullMethods(t *testing.T) {
 			case reflect.TypeFor[[]bool]():
 				args = append(args, reflect.ValueOf(make([]bool, 1)))
 			case reflect.TypeFor[string]():
-				args = append(args, reflect.ValueOf("x"))
+				arg := "x"
+				if name == "DropNamespace" {
+					arg = "" // the one that there is
+				}
+				args = append(args, reflect.ValueOf(arg))
 			case reflect.TypeFor[int64]():
 				args = append(args, reflect.ValueOf(int64(10)))
 			default:
 				args = append(args, reflect.Zero(in))
 			}
 		}
-		results := method.Call(args)
+		call := method.Call
+		if method.Type().IsVariadic() {
+			call = method.CallSlice
+		}
+		results := call(args)
 		if last := results[len(results)-1]; last.Type() == reflect.TypeFor[error]() && !last.IsNil() {
 			is(t, name, last.Interface().(error), ErrDiskFull)
 		}
