@@ -145,9 +145,15 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 		r.ingest, r.dead, r.clock = row.ingest, row.dead, row.clock
 		s.logIngestLocked()
 	}
+	st := s.current.Load()
 	for _, id := range ids {
 		words += int64(r.segments[id].words)
 		r.dropSegment(id)
+		// What the memtables have of it is gone too, if the clock goes back too.
+		st.active.setEnds(id, 0)
+		if st.frozen != nil {
+			st.frozen.setEnds(id, 0)
+		}
 	}
 	s.publishLocked(func(st *state) { st.spans = s.spansLocked() })
 	over := s.overSpansLocked()

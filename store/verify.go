@@ -209,7 +209,7 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 			r.Notes = append(r.Notes, err.Error())
 		}
 	}
-	now := newStoreTime(s.opts.Clock, f.registry.clock).now()
+	now := newStoreTime(s.opts.Clock, f.clock).now()
 	urls := int64(0)
 	for id, row := range s.mu.registry.segments {
 		if s.mu.registry.live(&row, now) {
