@@ -110,7 +110,7 @@ func (d *diary) answer(k diaryKey, op int, a Answer, begun, ended int64, adds bo
 	}
 	switch {
 	case a == Seen && seen.by == 0, a == New && !mayNew, a != Seen && a != New:
-		return fmt.Errorf("key %v is %v, from %d to %d, and may be %+v", k, a, begun, ended, states)
+		return fmt.Errorf("key %v is %v, from %d to %d, and may be %+v; page %+v", k, a, begun, ended, states, d.pages[k])
 	case a == New && adds:
 		page = append(page, newLife(op, begun, ended, ttl))
 	case len(states) == 1: // nothing has changed

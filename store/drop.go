@@ -66,6 +66,9 @@ func (s *Store) dropDue() (did bool, err error) {
 	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
 		return false, err
 	}
+	if err := s.syncBeforeDrop(due); err != nil {
+		return false, err
+	}
 	s.opts.seams.At("drop")
 	big, small := s.dropRanges(due)
 	for _, ids := range big {

@@ -174,3 +174,57 @@ func TestOptionTTL(t *testing.T) {
 	s.has(Seen, key(1))
 	s.has(New, key(2), key(3))
 }
+
+// TestForgottenThenExpired adds a forgotten key again for a while, and lets that
+// pass: the copy that was forgotten does not show.
+func TestForgottenThenExpired(t *testing.T) {
+	w, c := clocked(inMemory(t))
+	s := w.open()
+	s.add(New, key(1), key(2))
+	s.flush()
+	s.forget(2, key(1), key(2))
+	s.with(time.Minute).add(New, key(1), key(2))
+	s.has(Seen, key(1))
+	c.pass(time.Hour)
+	s.has(New, key(1), key(2))
+	s.forget(0, key(1))
+	s.add(New, key(1))
+	s.flush()
+	s.has(Seen, key(1))
+	s.has(New, key(2))
+	s.urls(1)
+}
+
+// TestDropAfterFlush drops what was flushed last, by an excision and by range
+// tombstones: the filters that have its bits are sound, and so are the tables
+// that an excision has cut in two.
+func TestDropAfterFlush(t *testing.T) {
+	for how, words := range excisions {
+		t.Run(how, func(t *testing.T) {
+			w := inMemory(t)
+			w.exciseWords = words
+			s := w.open()
+			all := []testHandle{s.named("a", nil), s.named("b", nil), s.named("c", nil)}
+			for _, n := range all {
+				n.add(New, keys(0, 1000)...)
+			}
+			s.flush()
+			s.add(New, keys(0, 1000)...)
+			s.flush()
+			all[1].add(New, keys(1000, 1010)...)
+			s.flush() // so few that their bits are not synced
+			must(t, s.DropNamespace(t.Context(), "b"))
+			eventually(t, "the drop", func() bool { s.kick(); return len(s.segmentRows()) == 3 })
+			killed := w.crash(seeded(t), 100)
+			s.close()
+			for _, after := range []*testStore{w.open(), killed.open()} {
+				after.urls(3000)
+				after.named("b", nil).has(New, keys(0, 1010)...)
+				after.named("c", nil).has(Seen, keys(0, 1000)...)
+				if n := after.Stats().Recovery.BitsSetAgain; n != 0 {
+					t.Errorf("bits of %d words were set again", n)
+				}
+			}
+		})
+	}
+}

@@ -166,6 +166,9 @@ func (image *livesImage) recover(w *livesWorld, point func(*livesWorld) func(str
 		return nil
 	}
 	bare := after.disk.Crash(w.rng, 0)
+	if point == nil {
+		after.disk = bare // one of the two is enough
+	}
 	for range 2 {
 		if r, err := verifyDir(t.Context(), crashDir, VerifyOptions{Deep: true}, after.options(nil)); err != nil || !r.OK() {
 			fail("verify after close: %v, %+v", err, r)
@@ -178,19 +181,22 @@ func (image *livesImage) recover(w *livesWorld, point func(*livesWorld) func(str
 		if err := after.s.Close(); err != nil {
 			fail("close again: %v", err)
 		}
+		if after.disk == bare {
+			break
+		}
 		after.disk = bare
 	}
 	return after.images
 }
 
 // check compares a store that nobody works on with the diaries, verifies it and
-// counts. From then on the diaries say what it has.
+// counts. What it has after a crash is not taken back by another one: from then
+// on the diaries say that.
 func (w *livesWorld) check(fail func(string, ...any)) {
 	w.t.Helper()
 	want := map[string]int64{}
-	resolved := make([]diaryCut, len(w.cuts))
-	for i := range w.cuts {
-		c := w.cuts[i]
+	resolved := slices.Clone(w.cuts)
+	for i, c := range w.cuts {
 		if !c.crashed {
 			c.from = c.d.moment()
 			c.to, c.all = c.from, true
@@ -209,7 +215,9 @@ func (w *livesWorld) check(fail func(string, ...any)) {
 			fail("diarist %d: %v", i, err)
 			return
 		}
-		resolved[i] = diaryCut{d: d}
+		if c.crashed {
+			resolved[i] = diaryCut{d: d}
+		}
 	}
 	w.mu.Lock()
 	w.cuts = resolved
@@ -234,6 +242,7 @@ func TestLivesAtEachStep(t *testing.T) {
 	for how, excise := range excisions {
 		for _, percent := range []int{0, 50, 100} {
 			t.Run(fmt.Sprint(how, percent), func(t *testing.T) {
+				t.Parallel()
 				rng := rand.New(rand.NewPCG(crashNewSeed(t), uint64(percent)))
 				w := &livesWorld{
 					t: t, disk: crashfs.New(), clock: newFakeClock(), excise: excise, memtable: 40, rng: rng,
@@ -255,7 +264,9 @@ func TestLivesAtEachStep(t *testing.T) {
 				for _, first := range w.images {
 					passed[first.where]++
 					for _, second := range first.recover(w, func(w *livesWorld) func(string) { return w.atSteps(percent) }) {
-						passed[second.where]++
+						if passed[second.where]++; passed[second.where] > cutsOfStep() {
+							continue
+						}
 						again++
 						second.where = first.where + ", then " + second.where
 						second.recover(w, nil)

@@ -164,14 +164,17 @@ func (m *memtable) look(w word, now int64) presence {
 
 // presence is that of the word in a slot.
 func (m *memtable) presence(slot uint64, now int64) presence {
-	n := m.number(slot)
+	entry := m.entry(slot)
+	n := entry &^ settled
 	switch {
 	case n == noSegment:
 		return forgotten
-	case atomic.LoadInt64(&(*m.ends.Load())[n]) <= now:
-		return expired
+	case atomic.LoadInt64(&(*m.ends.Load())[n]) > now:
+		return present
+	case entry&settled != 0:
+		return forgotten // and then added, for a while
 	}
-	return present
+	return expired
 }
 
 // holds reports that the word in a slot is live.
