@@ -228,3 +228,19 @@ func TestDropAfterFlush(t *testing.T) {
 		})
 	}
 }
+
+// TestExpireTriesABuild has Expire meet a build that was given up.
+func TestExpireTriesABuild(t *testing.T) {
+	w := inMemory(t)
+	s := w.open()
+	s.maintainer.mu.Lock()
+	s.maintainer.noBuildBefore = time.Now().Add(time.Hour)
+	s.maintainer.mu.Unlock()
+	s.add(New, keys(0, 21_000)...)
+	s.flush()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if r, err := s.Expire(ctx, ExpireOptions{}); err != nil || r.Builds == 0 {
+		t.Errorf("got %+v, %v, want a build", r, err)
+	}
+}
