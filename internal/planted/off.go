@@ -29,4 +29,5 @@ const (
 	CountersUnstuck       = false // rule 18
 	ClaimsUnasked         = false // rule 4
 	TokenIgnored          = false // claims
+	MarkBeforeWrite       = false // filter
 )

@@ -33,4 +33,5 @@ var (
 	CountersUnstuck       = fault == "counters-unstuck"
 	ClaimsUnasked         = fault == "claims-unasked"
 	TokenIgnored          = fault == "token-ignored"
+	MarkBeforeWrite       = fault == "mark-before-write"
 )
