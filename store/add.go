@@ -331,7 +331,7 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 		case s.mu.closing:
 			s.mu.Unlock()
 			return false, ErrClosed
-		case st.epoch != epoch:
+		case st.epoch != epoch && p.verb != verbCommit:
 			s.mu.Unlock()
 			return false, nil
 		case !s.hasRoom(st.active, need):
@@ -367,6 +367,10 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 	all = true
 	p.payload = p.payload[:0]
 	claimed := p.verb == verbCommit || len(s.mu.claims.held) > 0
+	var now time.Duration // of the monotonic clock
+	if claimed {
+		now = s.opts.seams.Now()
+	}
 	for _, i := range p.open {
 		w := p.words[i]
 		slot, found := m.find(w)
@@ -378,7 +382,7 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 			m.filled, all = true, false
 			break
 		}
-		if claimed && !s.claimAllowsLocked(p, i) {
+		if claimed && !s.claimAllowsLocked(p, i, now) {
 			continue
 		}
 		if len(p.payload) == 0 {

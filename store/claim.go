@@ -129,7 +129,7 @@ func (c Claim) use(change func(*claims)) error {
 	if c.s.mu.closing {
 		return ErrClosed
 	}
-	if !c.s.claimHoldsLocked(c.word, c.token) {
+	if !c.s.claimHoldsLocked(c.word, c.token, c.s.opts.seams.Now()) {
 		c.s.counters.claimsLost.Add(1)
 		return ErrClaimLost
 	}

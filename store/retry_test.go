@@ -90,23 +90,22 @@ func (s *testStore) taken(answers []Answer, err error) (n int, _ error) {
 
 // A refusal refuses batches before the log is written.
 type refusal struct {
-	want   error
-	log    bool // it refuses what is to be logged
-	claims bool // it refuses claims
+	want  error
+	verbs []string // that it refuses
 	// world prepares a world, and returns what brings the refusal about: it
 	// returns the context of the batch, and what takes the refusal away.
 	world func(t *testing.T, w *world) func(s *testStore) (context.Context, func() *testStore)
 }
 
 var refusals = map[string]refusal{
-	"the context has ended": {context.Canceled, true, true, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
+	"the context has ended": {context.Canceled, []string{"add", "commit", "claim"}, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
 		return func(s *testStore) (context.Context, func() *testStore) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			return ctx, func() *testStore { return s }
 		}
 	}},
-	"the context ends while the batch waits for room": {context.Canceled, true, false, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
+	"the context ends while the batch waits for room": {context.Canceled, []string{"add", "commit"}, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
 		w.memtableWords = 64
 		flush := newGate(t)
 		w.point = func(name string) {
@@ -126,7 +125,7 @@ var refusals = map[string]refusal{
 			return ctx, func() *testStore { flush.open(); return s }
 		}
 	}},
-	"the memtable is full and cannot be flushed": {ErrDiskFull, true, false, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
+	"the memtable is full and cannot be flushed": {ErrDiskFull, []string{"add", "commit"}, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
 		w.memtableWords = 200
 		return func(s *testStore) (context.Context, func() *testStore) {
 			w.mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 10, TotalBytes: 1 << 30})
@@ -138,7 +137,7 @@ var refusals = map[string]refusal{
 			}
 		}
 	}},
-	"the log cannot be preallocated": {ErrDiskFull, true, false, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
+	"the log cannot be preallocated": {ErrDiskFull, []string{"add", "commit"}, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
 		w.memtableWords = 200_000 // more than what is preallocated takes one by one
 		var full atomic.Bool
 		w.fault = func(op errorfs.Op) error {
@@ -153,7 +152,7 @@ var refusals = map[string]refusal{
 			return t.Context(), func() *testStore { full.Store(false); return s }
 		}
 	}},
-	"a table cannot be read": {errInjected, true, true, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
+	"a table cannot be read": {errInjected, []string{"add", "claim"}, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
 		var armed atomic.Bool
 		w.fault = func(op errorfs.Op) error {
 			if armed.Load() && op.Kind == errorfs.OpFileReadAt && filepath.Ext(op.Path) == ".sst" {
@@ -170,13 +169,13 @@ var refusals = map[string]refusal{
 			return t.Context(), func() *testStore { armed.Store(false); return s }
 		}
 	}},
-	"the store is closed": {ErrClosed, true, true, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
+	"the store is closed": {ErrClosed, []string{"add", "commit", "claim"}, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
 		return func(s *testStore) (context.Context, func() *testStore) {
 			s.close()
 			return t.Context(), func() *testStore { return w.open() }
 		}
 	}},
-	"there are too many claims": {ErrTooManyClaims, false, true, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
+	"there are too many claims": {ErrTooManyClaims, []string{"claim"}, func(t *testing.T, w *world) func(*testStore) (context.Context, func() *testStore) {
 		w.o.MaxClaims = 2 * retryKeys
 		return func(s *testStore) (context.Context, func() *testStore) {
 			held := make([]Claim, w.o.MaxClaims)
@@ -211,15 +210,10 @@ func addUntilFull(s *testStore) {
 // taken, and each member is New.
 func TestErrorBeforeLog(t *testing.T) {
 	for why, r := range refusals {
-		verbs := map[string]marking{}
-		if r.log {
-			verbs = markings()
-		}
-		if r.claims {
-			verbs["claim"] = claiming()
-		}
-		for name, verb := range verbs {
-			t.Run(why+"/"+name, func(t *testing.T) { r.test(t, verb) })
+		verbs := markings()
+		verbs["claim"] = claiming()
+		for _, name := range r.verbs {
+			t.Run(why+"/"+name, func(t *testing.T) { r.test(t, verbs[name]) })
 		}
 	}
 }
