@@ -45,6 +45,10 @@ func (machineClock) Boot() (since time.Duration, id [16]byte) {
 type clockStamp struct {
 	store, wall, boot int64 // ns: store time and wall since 1970, boot clock
 	bootID            [16]byte
+	// left is what is left, in ms of running, until a gap since this stamp is
+	// believed that no boot clock has confirmed, and latest the wall clock in
+	// that time, in s from that of the stamp. 0: there is no such gap.
+	left, latest uint32
 }
 
 const clockStampBytes = 40
@@ -62,6 +66,24 @@ func decodeClockStamp(src []byte) (c clockStamp) {
 	c.wall = int64(binary.LittleEndian.Uint64(src[8:]))
 	c.boot = int64(binary.LittleEndian.Uint64(src[16:]))
 	copy(c.bootID[:], src[24:40])
+	return c
+}
+
+// clockStamp2Bytes is the length of a stamp that knows of a doubt. One of
+// clockStampBytes is the same without its end.
+const clockStamp2Bytes = clockStampBytes + 8
+
+func appendClockStamp2(dst []byte, c clockStamp) []byte {
+	dst = appendClockStamp(dst, c)
+	dst = binary.LittleEndian.AppendUint32(dst, c.left)
+	return binary.LittleEndian.AppendUint32(dst, c.latest)
+}
+
+// decodeClockStamp2 reads the first clockStamp2Bytes of src.
+func decodeClockStamp2(src []byte) clockStamp {
+	c := decodeClockStamp(src)
+	c.left = binary.LittleEndian.Uint32(src[clockStampBytes:])
+	c.latest = binary.LittleEndian.Uint32(src[clockStampBytes+4:])
 	return c
 }
 

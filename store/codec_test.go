@@ -354,7 +354,16 @@ func TestClockStamp(t *testing.T) {
 	if got := decodeClockStamp(b); got != want || len(b) != clockStampBytes {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+	want2 := want
+	want2.left, want2.latest = 1, 2
+	b = appendClockStamp2(nil, want2)
+	if got := decodeClockStamp2(b); got != want2 || len(b) != clockStamp2Bytes {
+		t.Errorf("with a doubt: got %+v, want %+v", got, want2)
+	}
 	meta := logMeta(want)
+	if got := decodeClockStamp2(meta[:]); got != want {
+		t.Errorf("in the header of a log file that knows of no doubt: got %+v, want %+v", got, want)
+	}
 	if got := decodeClockStamp(meta[:]); got != want {
 		t.Errorf("in a log file's header: got %+v, want %+v", got, want)
 	}

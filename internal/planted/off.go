@@ -29,4 +29,6 @@ const (
 	CountersUnstuck       = false // rule 18
 	ClaimsUnasked         = false // rule 4
 	TokenIgnored          = false // claims
+	ClockBelieved         = false // rule 22
+	StampInDoubt          = false // rule 22
 )

@@ -33,4 +33,6 @@ var (
 	CountersUnstuck       = fault == "counters-unstuck"
 	ClaimsUnasked         = fault == "claims-unasked"
 	TokenIgnored          = fault == "token-ignored"
+	ClockBelieved         = fault == "clock-believed"
+	StampInDoubt          = fault == "stamp-in-doubt"
 )

@@ -37,5 +37,8 @@ var table = []row{
 	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
 	{"CountersUnstuck", "counters-unstuck", "18: a counter of 15 is never taken from", "counting", "TestSaturated"},
 	{"ClaimsUnasked", "claims-unasked", "4: the claims are asked under the lock", "store", "TestClaimAgainstAdd"},
+	{"ClockBelieved", "clock-believed", "22: an unconfirmed gap is doubted for ten minutes", "store", "TestStoreTimeWalk"},
+	{"ClockBelieved", "clock-believed", "22: an unconfirmed gap is doubted for ten minutes", "store", "TestStoreTimeAtOpen"},
+	{"StampInDoubt", "stamp-in-doubt", "22: a wrong clock is not written down in a doubt", "store", "TestStoreTimeWrongClock"},
 	{"TokenIgnored", "token-ignored", "claims: a token that does not hold changes nothing", "store", "TestClaimLost"},
 }
