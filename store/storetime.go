@@ -59,7 +59,8 @@ type storeTime struct {
 	allowed atomic.Bool
 
 	mu sync.Mutex // held by whoever changes base or allowed, and for:
-	// believed is the last stamp before the gap that is in doubt.
+	// believed is the last stamp before the gap that is in doubt. It and the
+	// next three matter until drops are allowed.
 	believed clockStamp
 	wrong    bool          // the wall clock is, and is not believed
 	left     time.Duration // of the probation, when it began
@@ -88,12 +89,8 @@ func newStoreTime(c Clock, last clockStamp) *storeTime {
 		return t
 	}
 	trust := t.reckonLocked()
-	switch {
-	case trust == gapConfirmed && last.left == 0 || planted.ClockBelieved:
-		t.allowed.Store(true)
-	case trust != wallWrong:
-		t.left = t.believed.leftAt(wallNanos(c))
-	}
+	t.left = t.believed.leftAt(wallNanos(c))
+	t.allowed.Store(trust == gapConfirmed && last.left == 0 || planted.ClockBelieved)
 	return t
 }
 
@@ -140,7 +137,7 @@ func (t *storeTime) tick() (stepped bool) {
 		t.reckonLocked()
 		return true
 	}
-	if !t.wrong && t.leftLocked() == 0 {
+	if t.leftLocked() == 0 {
 		t.allowed.Store(true)
 	}
 	return false
@@ -172,7 +169,6 @@ func (t *storeTime) accept() (at int64) {
 func (t *storeTime) acceptLocked() (at int64) {
 	at = wallNanos(t.clock)
 	t.setLocked(at)
-	t.wrong = false
 	t.allowed.Store(true)
 	return at
 }

@@ -282,6 +282,9 @@ func TestStoreTimeProbation(t *testing.T) {
 	if got, want := s.stamp().left, uint32(1); got != want || s.dropsAllowed() {
 		t.Errorf("left of the probation before the tick: got %d ms, want %d", got, want)
 	}
+	if s.nextTick() == 0 {
+		t.Error("the tick that ends the probation is due never")
+	}
 	s.tick()
 	s.check(t, "at its end", 0, true)
 	s.close()
@@ -316,6 +319,17 @@ func TestStoreTimeLeap(t *testing.T) {
 		s.run(time.Millisecond)
 		s.check(t, "at the end, leapt by "+tc.by.String(), 0, true)
 	}
+	s := sit(t)
+	s.clock.reboot(2 * day)
+	s.open()
+	s.run(probation - time.Minute)
+	s.close()
+	s.open()
+	s.clock.step(time.Hour)
+	s.run(probation - doubtTick)
+	s.check(t, "set while open, before the end", 0, false)
+	s.run(2 * doubtTick)
+	s.check(t, "set while open, at the end", 0, true)
 }
 
 // TestStoreTimeBackInItsBoot takes a store to another machine in the middle of
@@ -498,7 +512,7 @@ func absurdStamps() (stamps []clockStamp) {
 		for _, w := range times {
 			for _, boot := range []int64{math.MinInt64, -1, 0, int64(good.boot), math.MaxInt64} {
 				for _, left := range []uint32{0, 1, math.MaxUint32} {
-					stamps = append(stamps, clockStamp{store, w, boot, good.bootID, left, left})
+					stamps = append(stamps, clockStamp{store, w, boot, good.bootID, left, left}, clockStamp{store, w, boot, good.bootID, left, 0})
 				}
 			}
 		}
@@ -517,8 +531,11 @@ func TestStoreTimeAbsurd(t *testing.T) {
 		if s.dropsAllowed() && !(sane && stamp.left == 0) {
 			t.Errorf("%+v: drops are allowed", stamp)
 		}
-		s.run(time.Minute)
+		s.run(probation)
 		checkStoreTime(t, s, stamp)
+		if !s.dropsAllowed() && !s.wrong {
+			t.Errorf("%+v: drops are not allowed after the probation", stamp)
+		}
 	}
 }
 
