@@ -26,8 +26,8 @@ import (
 //     it, nothing is dropped, and store time runs on from the wall clock's or the
 //     stamp's, whichever is earlier.
 //
-// Of the two errors that a clock can cause, one is chosen throughout: too late
-// and never too early.
+// Where clocks leave a choice, less time has passed: a URL may expire late, but
+// not early. What remains is a wrong wall clock that nobody sets in ten minutes.
 const (
 	// probation is how long an operator and NTP have to set the wall clock.
 	probation = 10 * time.Minute
