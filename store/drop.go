@@ -18,7 +18,7 @@ import (
 // exciseWords is how many words, of neighbouring segments, are worth taking
 // their tables apart for: two at their ends, which costs some milliseconds.
 // Fewer leave by a range tombstone, and all of those by one table.
-const exciseWords = 1 << 20
+const exciseWords = 1 << 16
 
 // due are the segments, in ascending order, that are to be dropped. What has
 // expired waits until the clock is believed: a wrong one is then reversible.

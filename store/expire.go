@@ -114,6 +114,7 @@ func (s *Store) acceptClock() error {
 				st.frozen.setEnds(id, ends)
 			}
 		}
+		s.logClockLocked()
 		s.replaceCacheLocked(fresh, func(st *state) { st.spans = withEnds(st.spans, capped) })
 		return true
 	})
