@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -57,7 +58,8 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // scriptHold keeps a store open until the end of the script, and publishes its
-// STATUS at open, and then in an interval: hold DIR [INTERVAL].
+// STATUS at open, and then in an interval. It claims the keys that are named:
+// hold DIR [INTERVAL [KEY...]].
 func scriptHold(ts *testscript.TestScript, _ bool, args []string) {
 	interval := time.Hour
 	if len(args) > 1 {
@@ -70,6 +72,10 @@ func scriptHold(ts *testscript.TestScript, _ bool, args []string) {
 	s, err := store.Open(ts.MkAbs(args[0]), o)
 	ts.Check(err)
 	ts.Defer(func() { s.Close() })
+	for _, key := range args[min(2, len(args)):] {
+		_, _, err := s.Claim(context.Background(), key, 0)
+		ts.Check(err)
+	}
 }
 
 // scriptUnescape writes text with Go escapes: unescape TEXT FILE.

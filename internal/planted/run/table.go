@@ -42,5 +42,5 @@ var table = []row{
 	{"StampInDoubt", "stamp-in-doubt", "22: a wrong clock is not written down in a doubt", "store", "TestStoreTimeWrongClock"},
 	{"TokenIgnored", "token-ignored", "claims: a token that does not hold changes nothing", "store", "TestClaimLost"},
 	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterOutputFails"},
-	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterKilled"},
+	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterEndsInWrite"},
 }
