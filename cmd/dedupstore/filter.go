@@ -1,19 +1,23 @@
 package main
 
-// The rule of this file: a line is marked as seen only after it has been
-// written. A batch is asked about, written, synced if it went to a regular
-// file, and only then marked. A kill between the write and the mark prints the
-// batch again in the next run; no order of the steps loses a line.
+// The rule of this file: a line is seen only after it has been written. Those of
+// a batch are claimed, the new ones written, synced if they went to a regular
+// file, and only then is their claim committed. A kill between the write and the
+// commit prints the batch again in the next run; no order of the steps loses a
+// line.
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"dedupstore/internal/planted"
 	"dedupstore/store"
 )
 
@@ -43,67 +47,82 @@ func newFilter(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "filter [FILE...]", Long: filterUsage, Args: cobra.ArbitraryArgs}
 	flags := newLineFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		f := &filter{inBatch: map[string]struct{}{}, toFile: isRegular(p.stdout)}
+		f := &filter{
+			toFile: isRegular(p.stdout),
+			claims: make([]store.Claim, batchLines), committed: make([]bool, batchLines),
+		}
 		return p.runLines(cmd.Context(), files, flags, f.ask)
 	}
 	return cmd
 }
 
+// noLease is that of a claim which ends with the process: nobody else may claim
+// meanwhile, however long the output takes its lines.
+const noLease = time.Duration(math.MaxInt64)
+
 // A filter holds the buffers of a run.
 type filter struct {
-	toFile  bool                // the output survives a power failure if synced
-	inBatch map[string]struct{} // fresh, as a set
-	fresh   []string            // keys of one batch that are new
-	out     []byte              // their lines
+	toFile    bool          // the output survives a power failure if synced
+	claims    []store.Claim // of one batch; pick moves those granted to the front
+	committed []bool
+	out       []byte // the lines that are new
 }
 
-// ask writes the new lines of b and marks them.
+// ask claims the lines of b, writes those that are granted, and commits them.
 func (f *filter) ask(r *lineRun, b *batch) error {
-	answers := r.answersFor(b.keys)
-	if err := r.store.HasBatch(r.ctx, b.keys, answers); err != nil {
+	answers, claims := r.answersFor(b.keys), f.claims[:len(b.keys)]
+	if err := r.store.ClaimBatch(r.ctx, b.keys, noLease, claims, answers); err != nil {
 		r.tally.Errors += int64(len(b.keys))
 		return err
 	}
-	known := f.pick(b, answers)
-	repeated := int64(len(b.keys)-len(f.fresh)) - known
+	claims, known := f.pick(b, answers)
+	repeated := int64(len(b.keys)-len(claims)) - known
+	if planted.MarkBeforeWrite {
+		_ = f.commit(r, claims)
+	}
 	if err := f.write(r.stdout); err == errReaderGone {
 		return err
 	} else if err != nil {
 		r.tally.Seen += known
-		r.tally.Errors += int64(len(f.fresh)) + repeated
+		r.tally.Errors += int64(len(claims)) + repeated
 		return err
 	}
 	r.tally.Seen += known + repeated
-	answers = r.answersFor(f.fresh)
-	err := r.store.AddBatch(r.ctx, f.fresh, answers)
-	for _, a := range answers {
-		if a == store.Unanswered {
-			r.tally.Errors++
-		} else {
+	if planted.MarkBeforeWrite {
+		return nil
+	}
+	return f.commit(r, claims)
+}
+
+// pick sets out to the lines of b that are new, and returns their claims and the
+// number of lines that the store knows. A line that is busy is one that stands in
+// b before.
+func (f *filter) pick(b *batch, answers []store.Answer) (granted []store.Claim, known int64) {
+	granted, f.out = f.claims[:0], f.out[:0]
+	for i, a := range answers {
+		switch a {
+		case store.New:
+			granted = append(granted, f.claims[i])
+			f.out = append(append(f.out, b.lines[i]...), '\n')
+		case store.Seen:
+			known++
+		}
+	}
+	return granted, known
+}
+
+// commit makes the lines seen that were written.
+func (f *filter) commit(r *lineRun, claims []store.Claim) error {
+	committed := f.committed[:len(claims)]
+	err := r.store.CommitBatch(r.ctx, claims, 0, committed)
+	for _, c := range committed {
+		if c {
 			r.tally.New++
+		} else {
+			r.tally.Errors++
 		}
 	}
 	return err
-}
-
-// pick sets fresh and out to what is new in b, each key once, and returns the
-// number of lines that the store knows.
-func (f *filter) pick(b *batch, answers []store.Answer) (known int64) {
-	clear(f.inBatch)
-	f.fresh, f.out = f.fresh[:0], f.out[:0]
-	for i, key := range b.keys {
-		if answers[i] == store.Seen {
-			known++
-			continue
-		}
-		if _, ok := f.inBatch[key]; ok {
-			continue
-		}
-		f.inBatch[key] = struct{}{}
-		f.fresh = append(f.fresh, key)
-		f.out = append(append(f.out, b.lines[i]...), '\n')
-	}
-	return known
 }
 
 // write returns when the lines are where a kill, or a power failure if it is

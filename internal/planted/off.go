@@ -31,4 +31,5 @@ const (
 	TokenIgnored          = false // claims
 	ClockBelieved         = false // rule 22
 	StampInDoubt          = false // rule 22
+	MarkBeforeWrite       = false // filter
 )

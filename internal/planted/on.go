@@ -35,4 +35,5 @@ var (
 	TokenIgnored          = fault == "token-ignored"
 	ClockBelieved         = fault == "clock-believed"
 	StampInDoubt          = fault == "stamp-in-doubt"
+	MarkBeforeWrite       = fault == "mark-before-write"
 )

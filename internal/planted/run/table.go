@@ -38,4 +38,6 @@ var table = []row{
 	{"CountersUnstuck", "counters-unstuck", "18: a counter of 15 is never taken from", "counting", "TestSaturated"},
 	{"ClaimsUnasked", "claims-unasked", "4: the claims are asked under the lock", "store", "TestClaimAgainstAdd"},
 	{"TokenIgnored", "token-ignored", "claims: a token that does not hold changes nothing", "store", "TestClaimLost"},
+	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterOutputFails"},
+	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterKilled"},
 }
