@@ -22,8 +22,39 @@ import (
 // TestMain lets the test binary be the program too: "dedupstore" is in PATH
 // for scripts and for exec.Command.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"dedupstore": main})
+	testscript.Main(m, map[string]func(){"dedupstore": func() {
+		if text := os.Getenv("TEST_CLOCK"); text != "" {
+			clock = parseClock(text)
+		}
+		main()
+	}})
 }
+
+// A frozenClock stands still while a process runs; the next one has another.
+type frozenClock struct {
+	passed time.Duration // since the first boot, in which it was midnight
+	boot   byte
+}
+
+// parseClock reads "PASSED BOOT", like "5s 1".
+func parseClock(text string) frozenClock {
+	var c frozenClock
+	var passed string
+	if _, err := fmt.Sscanf(text, "%s %d", &passed, &c.boot); err != nil {
+		panic(err)
+	}
+	var err error
+	if c.passed, err = parseTTL(passed); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (c frozenClock) Wall() time.Time {
+	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(c.passed)
+}
+func (c frozenClock) Monotonic() time.Duration        { return c.passed }
+func (c frozenClock) Boot() (time.Duration, [16]byte) { return c.passed, [16]byte{c.boot} }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
