@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +11,18 @@ import (
 // An addedFile takes the keys that an import adds, as lines of which "forget"
 // makes the same keys.
 type addedFile struct {
-	file *os.File
+	file addedIO
 	end  int64  // of the lines in it
 	out  []byte // lines of one batch
+}
+
+// addedIO is an *os.File, or a test's.
+type addedIO interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+	Sync() error
 }
 
 // openAdded opens a file to write to its end. It makes one if there is none.
@@ -93,7 +103,7 @@ func (a *addedFile) write(b *batch, fresh []int) error {
 		err = a.file.Sync()
 	}
 	if err != nil {
-		_ = a.file.Truncate(a.end) // else there are lines that are not remembered: it does no harm to forget them
+		_ = a.file.Truncate(a.end) // if not, it has lines that are new, which it does no harm to forget
 		return notRemembered(err)
 	}
 	a.end += last + 1

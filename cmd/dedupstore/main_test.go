@@ -173,6 +173,8 @@ func TestExit(t *testing.T) {
 		{wrap(&store.CorruptError{Path: "f", Offset: 7, Reason: "r"}), 4, `dedupstore: doing: store: f at offset 7: corrupt: r; nothing was deleted; "dedupstore verify --deep --store DIR" lists the damage` + "\n"},
 		{store.ErrVersion, 4, "dedupstore: format version not known; use the version that wrote it, or a newer one\n"},
 		{wrap(store.ErrDiskFull), 5, "dedupstore: doing: store: disk full; make room and run it again\n"},
+		{wrap(store.ErrClock), 7, "dedupstore: doing: store: the clock is far behind the store's time\n"},
+		{wrap(errNoNamespace), 6, "dedupstore: doing: there is no namespace; \"dedupstore namespaces --store DIR\" lists those that there are\n"},
 		{errors.Join(store.ErrClosed, errors.New("b")), 6, "dedupstore: closed; b\n"},
 		{errInterrupted, 130, "dedupstore: interrupted; run it again to go on\n"},
 	} {
