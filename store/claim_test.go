@@ -82,6 +82,13 @@ func TestClaimLife(t *testing.T) {
 			s.add(New, k)
 			is(t, "Commit", c.Commit(t.Context(), 0), ErrClaimLost)
 		}, Seen, ErrClaimLost},
+		{"at its end, added, flushed and committed", func(t *testing.T, s *testStore, c Claim, clock *fakeClock) {
+			clock.pass(defaultLease)
+			s.add(New, k)
+			s.flush()
+			is(t, "Commit", c.Commit(t.Context(), 0), ErrClaimLost)
+			s.urls(1)
+		}, Seen, ErrClaimLost},
 		{"extended", func(t *testing.T, s *testStore, c Claim, clock *fakeClock) {
 			clock.pass(defaultLease - 1)
 			must(t, c.Extend(0))

@@ -70,7 +70,7 @@ func (s *Store) forgetLocked(m *memtable, p *part) bool {
 		m.filled = true
 		return false
 	}
-	now := s.now()
+	mono, now := s.opts.Clock.Monotonic(), s.now()
 	at := make(map[segmentID][]word)
 	for i, w := range p.words {
 		id := p.at[i] // 0 if the look has found it in the active memtable or nowhere
@@ -85,7 +85,7 @@ func (s *Store) forgetLocked(m *memtable, p *part) bool {
 			at[id] = append(at[id], w)
 			continue
 		}
-		if _, busy := s.claimedLocked(w); busy {
+		if _, busy := s.claimedLocked(w, mono); busy {
 			p.busy++
 		}
 	}

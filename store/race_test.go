@@ -21,7 +21,7 @@ import (
 //	go test -race ./store -run '^TestManyAdders$' -store.runs 3 -store.keys 1000000 -timeout 1h
 var (
 	adderRuns = flag.Int("store.runs", 2, "runs of TestManyAdders")
-	adderKeys = flag.Int("store.keys", 100_000/damageThin, "keys of each run of TestManyAdders")
+	adderKeys = flag.Int("store.keys", 100_000/damageThin, "keys of each run of TestManyAdders, and of TestManyClaimers and TestClaimsKilled")
 )
 
 // TestManyAdders lets 64 goroutines add the same keys, most in batches of 1,000

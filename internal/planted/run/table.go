@@ -39,6 +39,5 @@ var table = []row{
 	{"ClaimsUnasked", "claims-unasked", "4: the claims are asked under the lock", "store", "TestClaimAgainstAdd"},
 	{"TokenIgnored", "token-ignored", "claims: a token that does not hold changes nothing", "store", "TestClaimLost"},
 	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterOutputFails"},
-	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterKilled"},
 	{"MarkBeforeWrite", "mark-before-write", "import: a URL is in the file of --added-to before it is seen", "cmd/dedupstore", "TestAddedFails"},
 }
