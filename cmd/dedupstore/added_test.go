@@ -128,7 +128,7 @@ func TestImportTakenBack(t *testing.T) {
 	before := strings.Join(lines[:len(lines)/3], "")
 	list := filepath.Join(t.TempDir(), "lines")
 	write(t, list, data)
-	inside, rounds := 0, 8
+	inside, rounds := 0, 5
 	if testing.Short() {
 		rounds = 2
 	}
