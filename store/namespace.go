@@ -186,6 +186,15 @@ func (s *Store) OpenNamespace(name string, o *NamespaceOptions) (*Namespace, err
 	return &Namespace{s: s, core: core}, nil
 }
 
+// setTTL records the default namespace's TTL, if it is another one.
+func (s *Store) setTTL(ttl time.Duration) error {
+	if ttl == 0 || s.mu.registry.namespaces[0].ttl == int64(ttl) {
+		return nil
+	}
+	_, err := s.recordNamespace("", int64(ttl))
+	return err
+}
+
 func checkName(name string) error {
 	switch {
 	case len(name) > maxNamespaceBytes:

@@ -115,8 +115,10 @@ type BitmapStats struct {
 	Bits     int64   `json:"bits"`
 	Probes   int     `json:"probes"`
 	Capacity int64   `json:"capacity"` // URLs it is sized for
-	Load     float64 `json:"load"`     // URLs in it / Capacity
+	Load     float64 `json:"load"`     // words in it, those that have left too / Capacity
 	Fill     float64 `json:"fill"`     // share of bits set
+	// Dead counts the words that have left, and whose bits are still set.
+	Dead int64 `json:"dead"`
 	// DesignedRate is the formula's false-positive rate at load 1.
 	DesignedRate float64 `json:"designed_rate"`
 	// Maybes and FalseMaybes count its answers "maybe" since Open, and those
@@ -301,7 +303,7 @@ func (s *Store) Stats() Stats {
 	s.logStats(&x)
 	if view, slot := s.enter(); view != nil {
 		s.pebbleStats(&x)
-		s.bitmapStats(&x, view, inPebble)
+		s.bitmapStats(&x, view, inPebble, row.dead)
 		s.filterStats(&x, view)
 		slot.leave()
 	}
@@ -374,13 +376,13 @@ func (s *Store) pebbleStats(x *Stats) {
 	}
 }
 
-func (s *Store) bitmapStats(x *Stats, st *state, inPebble uint64) {
+func (s *Store) bitmapStats(x *Stats, st *state, inPebble, dead uint64) {
 	c := &s.counters
-	b := BitmapStats{Negatives: c.negatives.Load(), Maybes: c.maybes.Load(), FalseMaybes: c.falseMaybes.Load()}
+	b := BitmapStats{Dead: int64(dead), Negatives: c.negatives.Load(), Maybes: c.maybes.Load(), FalseMaybes: c.falseMaybes.Load()}
 	if f := st.bitmap.Filter; f != nil {
 		h := f.Header()
 		b.Bits, b.Probes, b.Capacity = int64(h.Params.Bits()), int(h.Probes), int64(h.Capacity)
-		b.Load, b.Fill = float64(inPebble)/float64(h.Capacity), f.Fill()
+		b.Load, b.Fill = float64(inPebble+dead)/float64(h.Capacity), f.Fill()
 		b.DesignedRate = mmapfilter.BlockedRate(h.Params, h.Capacity)
 		b.SyncedIngest = h.Ingest
 	}
