@@ -28,8 +28,8 @@ The last one asks nothing, takes no time, and cannot be taken back; the name and
 its TTL stay. It does not read standard input. If it finds something there all
 the same, it does nothing and the exit code is 2: say - to forget those lines,
 or --all. A script whose list may be empty says -: where nothing comes in,
-nothing is forgotten. So does one with xargs, which calls a command without
-arguments for an empty list.
+nothing is forgotten. Do not use xargs for that: for an empty list it calls the
+command without URLs.
 
 When it ends, it is durable. The rules for lines are those of "dedupstore
 filter". If an argument is empty or longer than 1 MiB, nothing is forgotten and
