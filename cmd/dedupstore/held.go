@@ -43,6 +43,8 @@ func (p *program) printHeld(h heldStatus, asJSON bool) error {
 			humanize.Comma(h.Answers.Seen), humanize.Comma(h.Answers.Busy), ageText(h.When.Sub(h.Opened)))},
 		{"claims", fmt.Sprintf("%s held; %s were granted, %s have expired, %s were lost when they were used", humanize.Comma(h.Claims.Held),
 			humanize.Comma(h.Claims.Granted), humanize.Comma(h.Claims.Expired), humanize.Comma(h.Claims.Lost))},
+		{"forgotten", fmt.Sprintf("%s URLs; %s dropped, in %s segments", humanize.Comma(h.Expiry.Forgotten),
+			humanize.Comma(h.Expiry.DroppedURLs), humanize.Comma(h.Expiry.DroppedSegments))},
 	}, statsRows(h.Stats)...))
 }
 

@@ -1,66 +1,95 @@
 package main
 
+// A TTL is written as Go writes a duration, in days and weeks too.
+
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"time"
+
+	"dedupstore/store"
 )
 
-// forever is a TTL without an end.
-const forever = time.Duration(math.MaxInt64)
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
 
-var errTTL = errors.New("want a time up to 292 years, like 30d, 2w, 1d12h or 90m, or forever")
+	foreverText = "forever"
+)
 
-// newTTL returns a flag for a TTL, which leaves *to as it is until it is set.
-func newTTL(to *time.Duration) *value[time.Duration] { return newValue(to, "", "TTL", parseTTL) }
+var errWantTTL = errors.New("want a time like 90s, 12h, 30d or 2w, at most 292 years, or forever")
 
-// parseTTL reads "forever", or what time.ParseDuration does, with d for 24 hours
-// and w for 7 days besides, if that is above 0 and has no sign.
-func parseTTL(s string) (time.Duration, error) {
-	if s == "forever" {
-		return forever, nil
+// parseTTL reads a TTL like 12h, 30d or 1w2d.
+func parseTTL(s string) (ttl time.Duration, err error) {
+	if s == foreverText {
+		return store.Forever, nil
 	}
-	var sum time.Duration
-	for s != "" {
-		var number, unit string
-		number, s = cutPrefixOf(s, isNumeric)
-		unit, s = cutPrefixOf(s, func(r rune) bool { return !isNumeric(r) })
-		part, err := parseTTLPart(number, unit)
-		if err != nil || part >= forever-sum {
-			return 0, errTTL
+	for rest := s; rest != ""; {
+		var d time.Duration
+		if d, rest, err = cutTime(rest); err != nil || d > math.MaxInt64-ttl {
+			return 0, errWantTTL
 		}
-		sum += part
+		ttl += d
 	}
-	if sum == 0 {
-		return 0, errTTL
+	if ttl == 0 {
+		return 0, errWantTTL
 	}
-	return sum, nil
+	return ttl, nil
 }
 
-func isNumeric(r rune) bool { return r >= '0' && r <= '9' || r == '.' }
-
-// cutPrefixOf cuts what s begins with, as far as it is of a kind.
-func cutPrefixOf(s string, kind func(rune) bool) (prefix, rest string) {
-	rest = strings.TrimLeftFunc(s, kind)
-	return s[:len(s)-len(rest)], rest
-}
-
-// parseTTLPart reads a number and its unit.
-func parseTTLPart(number, unit string) (time.Duration, error) {
-	if number == "" {
-		return 0, errTTL // a sign, or another that ParseDuration takes
+// cutTime reads a number and its unit from the start of s.
+func cutTime(s string) (d time.Duration, rest string, err error) {
+	const digits = "0123456789."
+	number := s[:len(s)-len(strings.TrimLeft(s, digits))]
+	rest = s[len(number):]
+	unit := rest
+	if end := strings.IndexAny(rest, digits); end >= 0 {
+		unit = rest[:end]
 	}
-	times := time.Duration(1)
+	rest = rest[len(unit):]
 	switch unit {
 	case "d":
-		unit, times = "h", 24
+		d, err = hoursTimes(number, day/time.Hour)
 	case "w":
-		unit, times = "h", 7*24
+		d, err = hoursTimes(number, week/time.Hour)
+	default:
+		d, err = time.ParseDuration(number + unit)
 	}
-	part, err := time.ParseDuration(number + unit)
-	if err != nil || part > forever/times {
-		return 0, errTTL
+	if err == nil && d < 0 { // a sign is part of a unit here
+		err = errWantTTL
 	}
-	return part * times, nil
+	return d, rest, err
+}
+
+// hoursTimes is a number of hours, times n.
+func hoursTimes(number string, n time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(number + "h")
+	if err == nil && d > math.MaxInt64/n {
+		err = errWantTTL
+	}
+	return d * n, err
+}
+
+// ttlText is what parseTTL reads.
+func ttlText(ttl time.Duration) string {
+	if ttl == store.Forever {
+		return foreverText
+	}
+	text := ""
+	if ttl >= day {
+		text = fmt.Sprintf("%dd", ttl/day)
+		ttl %= day
+		if ttl == 0 {
+			return text
+		}
+	}
+	rest := ttl.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(rest, zero) {
+			rest = strings.TrimSuffix(rest, zero[1:])
+		}
+	}
+	return text + rest
 }

@@ -43,4 +43,5 @@ var table = []row{
 	{"TokenIgnored", "token-ignored", "claims: a token that does not hold changes nothing", "store", "TestClaimLost"},
 	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterOutputFails"},
 	{"MarkBeforeWrite", "mark-before-write", "filter: a line is seen after it was written", "cmd/dedupstore", "TestFilterEndsInWrite"},
+	{"MarkBeforeWrite", "mark-before-write", "import: a URL is in the file of --added-to before it is seen", "cmd/dedupstore", "TestAddedFails"},
 }
