@@ -41,7 +41,7 @@ func (h *hasher) incarnation(number uint64) *incarnation {
 }
 
 // Forever is the TTL of a key that does not expire.
-const Forever time.Duration = forever
+const Forever = time.Duration(forever)
 
 // NamespaceOptions are the settings of a namespace. They are recorded.
 type NamespaceOptions struct {
