@@ -66,6 +66,11 @@ func (s *Store) dropDue() (did bool, err error) {
 	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
 		return false, err
 	}
+	if s.bitsUnsyncedOf(due) {
+		if err := s.syncFilters(); err != nil {
+			return false, err
+		}
+	}
 	s.opts.seams.At("drop")
 	big, small := s.dropRanges(due)
 	for _, ids := range big {
@@ -79,6 +84,19 @@ func (s *Store) dropDue() (did bool, err error) {
 		return true, s.drop(small, nil)
 	}
 	return true, nil
+}
+
+// bitsUnsyncedOf reports whether some filter may have bits of the segments that
+// are not synced. When the segments are gone nothing would say so any more.
+func (s *Store) bitsUnsyncedOf(ids []segmentID) bool {
+	bitmap := s.current.Load().bitmap.header().Ingest
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(ids, func(id segmentID) bool {
+		row := s.mu.registry.segments[id]
+		f := s.filterOf(row.spanID())
+		return row.ingest > bitmap || f.Filter != nil && row.ingest > f.header().Ingest
+	})
 }
 
 // dropRanges splits what is due into ranges that are worth an excision each and
