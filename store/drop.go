@@ -66,10 +66,8 @@ func (s *Store) dropDue() (did bool, err error) {
 	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
 		return false, err
 	}
-	if s.bitsUnsyncedOf(due) {
-		if err := s.syncFilters(); err != nil {
-			return false, err
-		}
+	if err := s.syncBeforeDrop(due); err != nil {
+		return false, err
 	}
 	s.opts.seams.At("drop")
 	big, small := s.dropRanges(due)
@@ -84,19 +82,6 @@ func (s *Store) dropDue() (did bool, err error) {
 		return true, s.drop(small, nil)
 	}
 	return true, nil
-}
-
-// bitsUnsyncedOf reports whether some filter may have bits of the segments that
-// are not synced. When the segments are gone nothing would say so any more.
-func (s *Store) bitsUnsyncedOf(ids []segmentID) bool {
-	bitmap := s.current.Load().bitmap.header().Ingest
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.ContainsFunc(ids, func(id segmentID) bool {
-		row := s.mu.registry.segments[id]
-		f := s.filterOf(row.spanID())
-		return row.ingest > bitmap || f.Filter != nil && row.ingest > f.header().Ingest
-	})
 }
 
 // dropRanges splits what is due into ranges that are worth an excision each and
@@ -163,9 +148,15 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 		r.ingest, r.dead, r.clock = row.ingest, row.dead, row.clock
 		s.logIngestLocked()
 	}
+	st := s.current.Load()
 	for _, id := range ids {
 		words += int64(r.segments[id].words)
 		r.dropSegment(id)
+		// What the memtables have of it is gone too, if the clock goes back too.
+		st.active.setEnds(id, 0)
+		if st.frozen != nil {
+			st.frozen.setEnds(id, 0)
+		}
 	}
 	s.publishLocked(func(st *state) { st.spans = s.spansLocked() })
 	over := s.overSpansLocked()
