@@ -381,7 +381,7 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 		case s.mu.closing:
 			s.mu.Unlock()
 			return false, ErrClosed
-		case st.epoch != epoch:
+		case st.epoch != epoch && p.verb != verbCommit:
 			s.mu.Unlock()
 			return false, nil
 		case !s.hasRoom(st.active, need):
@@ -425,6 +425,10 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 	claimed := p.verb == verbCommit || len(s.mu.claims.held) > 0
 	now := s.now()
 	var in segment
+	var mono time.Duration // what leases go by
+	if claimed {
+		mono = s.opts.Clock.Monotonic()
+	}
 	for _, i := range p.open {
 		w := p.words[i]
 		slot, found := m.find(w)
@@ -443,7 +447,7 @@ func (s *Store) insertLocked(m *memtable, p *part) (rests wal.LSN, all bool) {
 				break
 			}
 		}
-		if claimed && !s.claimAllowsLocked(p, i) {
+		if claimed && !s.claimAllowsLocked(p, i, mono) {
 			continue
 		}
 		if len(p.payload) == 0 {

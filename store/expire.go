@@ -84,7 +84,7 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 		case len(due) == 0 && (!s.buildsLeft() || c.buildsGivenUp.Load() > givenUp):
 			return ExpireReport{
 				URLs: c.dropWords.Load() - words, Segments: c.drops.Load() - drops, Builds: c.builds.Load() - builds,
-			}, nil
+			}, s.awaitRemovals(ctx)
 		default:
 			s.kick()
 			err = s.waitFor(ctx, changed)
@@ -120,6 +120,7 @@ func (s *Store) acceptClock() error {
 				st.frozen.setEnds(id, ends)
 			}
 		}
+		s.logClockLocked()
 		s.replaceCacheLocked(fresh, func(st *state) { st.spans = withEnds(st.spans, capped) })
 		return true
 	})

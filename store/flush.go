@@ -107,6 +107,13 @@ func (s *Store) logIngestLocked() wal.LSN {
 	return s.log.Append(recordIngest, appendIngest(nil, r.ingest, r.flushed, r.clock))
 }
 
+// logClockLocked puts the clock on record: as it is, with what else an ingest's
+// record says once more.
+func (s *Store) logClockLocked() {
+	s.mu.registry.clock = s.time.stamp()
+	s.logIngestLocked()
+}
+
 // words is the number of words in Pebble.
 func (s *Store) words() uint64 {
 	s.mu.Lock()

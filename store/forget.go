@@ -125,7 +125,7 @@ func (s *Store) forgetLocked(m *memtable, p *part) bool {
 		m.filled = true
 		return false
 	}
-	r, now := s.mu.registry, s.now()
+	r, mono, now := s.mu.registry, s.opts.Clock.Monotonic(), s.now()
 	active, older := map[segmentID][]word{}, map[segmentID][]word{}
 	live := map[word]struct{}{}
 	note := func(in map[segmentID][]word, id segmentID, w word) {
@@ -153,7 +153,7 @@ func (s *Store) forgetLocked(m *memtable, p *part) bool {
 		if found && m.number(slot) == noSegment {
 			p.rest(m)
 		}
-		if _, busy := s.claimedLocked(w); busy {
+		if _, busy := s.claimedLocked(w, mono); busy {
 			p.busy++
 		}
 	}

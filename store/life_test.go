@@ -10,8 +10,6 @@ import (
 // What a key's life may meet, one trap a test: forgets, drops, namespaces and
 // clocks.
 
-const day = 24 * time.Hour
-
 // TestForgetEachCopy forgets a key that was added again under a wrong clock.
 // When that is set right, the first copy would be live again.
 func TestForgetEachCopy(t *testing.T) {

@@ -37,6 +37,7 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 
 	var hits int64
 	p.open, p.rests, p.filtered, p.copies = p.open[:0], 0, filtered{}, p.copies[:0]
+	coarse := st.cache.coarse(p.now)
 	for i, w := range p.words {
 		if p.verb == verbForget {
 			if err := s.findCopies(st, p, i); err != nil {
@@ -44,7 +45,7 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 			}
 			continue
 		}
-		if st.cache.has(w, p.now) {
+		if st.cache.has(w, coarse) {
 			hits++
 			continue
 		}
@@ -79,7 +80,6 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 		}
 		if id == 0 {
 			p.open = append(p.open, i)
-			continue
 		}
 	}
 	c := &s.counters

@@ -117,12 +117,10 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.start(active, nil); err != nil {
 		return errors.Join(err, active.free())
 	}
-	if s.opts.TTL != 0 {
-		if _, err := s.OpenNamespace("", &NamespaceOptions{TTL: s.opts.TTL}); err != nil {
-			return err
-		}
+	if err := s.setFloor(uint64(s.opts.ExpectedURLs)); err != nil {
+		return err
 	}
-	return s.setFloor(uint64(s.opts.ExpectedURLs))
+	return s.setTTL(s.opts.TTL)
 }
 
 // removeLeftovers removes temporary files of ours, and log files that were

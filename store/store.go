@@ -338,7 +338,13 @@ func (s *Store) close() error {
 	}
 
 	s.stopStatus()
+	if s.refuse == nil && s.expires.Load() && s.Err() == nil {
+		errs = append(errs, s.reserveLog(room{logBytes: keepLogBytes}))
+	}
 	s.mu.Lock()
+	if s.refuse == nil && s.expires.Load() && s.Err() == nil && errors.Join(errs...) == nil {
+		s.logClockLocked()
+	}
 	s.publishLocked(func(st *state) { st.closed = true })
 	epoch := s.current.Load().epoch
 	s.mu.Unlock()

@@ -11,6 +11,7 @@ const (
 	SeenBeforeWriteActive = false
 	SeenBeforeWriteFrozen = false
 	MemtableWordsInCache  = false
+	StampsLate            = false // rule 7
 	AckBeforeSync         = false
 	SyncStartedEarlier    = false // rule 11
 	NoChainCheck          = false // rule 12
@@ -32,6 +33,7 @@ const (
 	ClockBelieved         = false // rule 22
 	StampInDoubt          = false // rule 22
 	ForgetKeepsEpoch      = false // rule 4
+	MarkBeforeWrite       = false // filter
 	FillUnchecked         = false // rule 7
 	LastAddDecides        = false // rule 9
 	UnlinkBeforeSwitch    = false // rule 17
