@@ -270,7 +270,10 @@ func (s *Store) verifyLog(r *Report) {
 	for {
 		var before, after uint64
 		if s.log != nil {
+			// A switch before this one is in its file then: the reader might
+			// miss it there, and find the next file.
 			before = s.log.File()
+			_ = s.log.WaitWritten(s.log.Last()) // what cannot be written is told elsewhere
 		}
 		c, err := wal.Read(s.opts.seams.FS, s.logDir(), s.identity.id)
 		if s.log != nil {
