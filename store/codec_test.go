@@ -41,7 +41,7 @@ func TestStoreRow(t *testing.T) {
 			ingest: rng.Uint64(), flushed: rng.Uint64(), flushedLSN: rng.Uint64(),
 			nextSegment: segmentID(rng.Uint32() | 1), nextNamespace: rng.Uint32() | 1, nextIncarnation: rng.Uint64() | 1,
 			bitmapGeneration: rng.Uint64(), counterGen: rng.Uint64(), forgetNumber: rng.Uint64(),
-			floor: 1 + rng.Uint64N(MaxExpectedURLs), clock: someStamp(rng),
+			floor: 1 + rng.Uint64N(MaxExpectedURLs), sizeSpan: rng.Uint64(), dead: rng.Uint64(), clock: someStamp(rng),
 		}
 		b := appendStoreRow(nil, &want)
 		got, err := decodeStoreRow(b)

@@ -76,7 +76,12 @@ var (
 	formatSegment = segmentRow{
 		incarnation: 1, spanKind: spanSize, state: segmentClosed, span: 1, words: 2, ingest: 2, closedIn: 1, ends: forever,
 	}
-	formatURLs = []string{"https://example.org/", "https://example.org/a"}
+	formatTimeSegment = segmentRow{
+		namespace: 1, incarnation: 2, spanKind: spanTime, state: segmentOpen, spanLog2: 16, span: 27005,
+		words: 1000, ingest: 2, ends: 27005 << 16 * int64(time.Second),
+	}
+	formatNamespace = namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}
+	formatURLs      = []string{"https://example.org/", "https://example.org/a"}
 )
 
 func formatWords() []word {
@@ -183,7 +188,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
 	log.Append(recordBitmap, appendBitmap(nil, 2))
 	log.Append(recordFloor, appendFloor(nil, 1_000_000))
-	log.Append(recordNamed, appendNamed(nil, 1, &namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}))
+	log.Append(recordNamed, appendNamed(nil, 1, &formatNamespace))
 	log.Append(recordShut, appendShut(nil, spanID{spanTime, 16, 27005}))
 	log.Append(recordForgets, appendWord(beginAdds(nil, 1), formatWords()[0]))
 	log.Append(recordClock, appendClock(nil, formatClock.store))
@@ -249,6 +254,23 @@ func bitmapFile(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+func segmentFields(kind, state, log2, closed, end string) []field {
+	return []field{
+		{4, "value: version 3"},
+		{4, "namespace"},
+		{1, kind},
+		{1, state},
+		{1, log2},
+		{1, "reserved"},
+		{8, "incarnation"},
+		{8, "span"},
+		{8, "words in Pebble"},
+		{8, "last ingest that touched it"},
+		{8, closed},
+		{8, end},
+	}
 }
 
 // formatDumps makes every dump of docs/FORMAT.md.
@@ -323,22 +345,19 @@ func formatDumps(t *testing.T) map[string]string {
 			field{4, "key: segment 0"}, field{1, "row kind 2: a namespace"}, field{4, "namespace id, big-endian"}) +
 			dump(t, 0, appendNamespaceRow(nil, &namespace),
 				field{4, "value: version 3"}, field{8, "incarnation"}, field{8, "time to live: for ever"}),
+		"namespace row with a name": dump(t, 0, appendRowKey(nil, rowNamespace, 1),
+			field{4, "key: segment 0"}, field{1, "row kind 2: a namespace"}, field{4, "namespace id, big-endian"}) +
+			dump(t, 0, appendNamespaceRow(nil, &formatNamespace),
+				field{4, "value: version 3"}, field{8, "incarnation"}, field{8, "time to live: 30 days, in ns"}, field{8, `name "crawl-17"`}),
+		"segment row of a time span": dump(t, 0, appendRowKey(nil, rowSegment, 2),
+			field{4, "key: segment 0"}, field{1, "row kind 3: a segment"}, field{4, "segment id, big-endian"}) +
+			dump(t, 0, appendSegmentRow(nil, &formatTimeSegment), segmentFields(
+				"span kind 2: of time", "state 1: open", "log2 of the span's width: 2^16 s", "log file in which it closed: none yet",
+				"end: ns since 1970")...),
 		"segment row": dump(t, 0, appendRowKey(nil, rowSegment, 1),
 			field{4, "key: segment 0"}, field{1, "row kind 3: a segment"}, field{4, "segment id, big-endian"}) +
-			dump(t, 0, appendSegmentRow(nil, &formatSegment),
-				field{4, "value: version 3"},
-				field{4, "namespace"},
-				field{1, "span kind 1: by size"},
-				field{1, "state 2: closed"},
-				field{1, "log2 of the span's width: 0"},
-				field{1, "reserved"},
-				field{8, "incarnation"},
-				field{8, "span"},
-				field{8, "words in Pebble"},
-				field{8, "last ingest that touched it"},
-				field{8, "log file in which it closed"},
-				field{8, "end: never"},
-			),
+			dump(t, 0, appendSegmentRow(nil, &formatSegment), segmentFields(
+				"span kind 1: by size", "state 2: closed", "log2 of the span's width: 0", "log file in which it closed", "end: never")...),
 		"CREATING": creatingText,
 		"LOCK":     "pid 4711\nhost crawler-1\nsince 2026-01-01T00:00:00Z\n",
 	}
@@ -385,12 +404,18 @@ func TestFormatReads(t *testing.T) {
 	if fault != nil || *id != *formatIdentity {
 		t.Errorf("identity is %+v, %v, want %+v", id, fault, formatIdentity)
 	}
-	row, err := decodeSegmentRow(appendSegmentRow(nil, &formatSegment))
-	if err != nil || row != formatSegment {
-		t.Errorf("segment row is %+v, %v, want %+v", row, err, formatSegment)
+	for _, want := range []segmentRow{formatSegment, formatTimeSegment} {
+		row, err := decodeSegmentRow(appendSegmentRow(nil, &want))
+		if err != nil || row != want {
+			t.Errorf("segment row is %+v, %v, want %+v", row, err, want)
+		}
+	}
+	namespace, err := decodeNamespaceRow(appendNamespaceRow(nil, &formatNamespace))
+	if err != nil || namespace != formatNamespace {
+		t.Errorf("namespace row is %+v, %v, want %+v", namespace, err, formatNamespace)
 	}
 	store := storeRow{ingest: 1, flushed: 2, flushedLSN: 3, nextSegment: 4, nextNamespace: 5, nextIncarnation: 6,
-		bitmapGeneration: 7, counterGen: 8, forgetNumber: 9, floor: 10, clock: formatClock}
+		bitmapGeneration: 7, counterGen: 8, forgetNumber: 9, floor: 10, sizeSpan: 11, dead: 12, clock: formatClock}
 	if got, err := decodeStoreRow(appendStoreRow(nil, &store)); err != nil || got != store {
 		t.Errorf("store row is %+v, %v, want %+v", got, err, store)
 	}
