@@ -24,7 +24,7 @@ const exciseWords = 1 << 20
 // expired waits until the clock is believed: a wrong one is then reversible.
 func (r *registry) due(now int64, allowed bool) (ids []segmentID) {
 	for id, row := range r.segments {
-		if row.incarnation != r.namespaces[row.namespace].incarnation || allowed && row.ends <= now {
+		if r.gone(&row) || allowed && row.ends <= now {
 			ids = append(ids, id)
 		}
 	}

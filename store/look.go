@@ -176,7 +176,7 @@ func (s *Store) touch(st *state, words []word) {
 // finds in a live one to the cache.
 func (s *Store) get(st *state, p *part, ask []spanSegment, w word) (segmentID, error) {
 	for _, seg := range ask {
-		if seg.incarnation != p.incarnation.number || seg.ends <= p.now {
+		if seg.incarnation != p.incarnation.number && seg.incarnation != anyIncarnation || seg.ends <= p.now {
 			continue
 		}
 		s.counters.gets.Add(1)

@@ -31,6 +31,10 @@ type registry struct {
 	taking map[segmentKey]segmentID
 }
 
+// anyIncarnation is that of a segment whose words are looked for under each: a
+// repair has salvaged them, and not whose they are.
+const anyIncarnation = 0
+
 // segmentKey is what a segment is for: one incarnation of a namespace x one
 // span. There is one at a time that is open.
 type segmentKey struct {
@@ -389,8 +393,22 @@ func (r *registry) words() (n uint64) {
 
 // live reports whether the words of a segment count: those of an incarnation
 // that was dropped do not, and none at or past its end.
-func (r *registry) live(row *segmentRow, now int64) bool {
-	return row.incarnation == r.namespaces[row.namespace].incarnation && row.ends > now
+func (r *registry) live(row *segmentRow, now int64) bool { return !r.gone(row) && row.ends > now }
+
+// gone reports that the words of a segment are those of a namespace that was
+// dropped since.
+func (r *registry) gone(row *segmentRow) bool {
+	return row.incarnation != anyIncarnation && row.incarnation != r.namespaces[row.namespace].incarnation
+}
+
+// liveWords is the number of words in Pebble that count.
+func (r *registry) liveWords(now int64) (n int64) {
+	for _, row := range r.segments {
+		if r.live(&row, now) {
+			n += int64(row.words)
+		}
+	}
+	return n
 }
 
 // capEnds has no segment end later than a TTL of its span from the given store

@@ -97,8 +97,11 @@ type spanSegment struct {
 	ends        int64
 }
 
-// of returns the segments of an incarnation.
+// of returns the segments of an incarnation, and maybe others.
 func (sp *span) of(incarnation uint64) []spanSegment {
+	if sp.segments[0].incarnation == anyIncarnation {
+		return sp.segments
+	}
 	if len(sp.segments) == 1 {
 		if sp.segments[0].incarnation != incarnation {
 			return nil
