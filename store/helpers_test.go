@@ -34,6 +34,7 @@ type world struct {
 
 	memtableWords  int
 	spanWords      int64
+	exciseWords    int64
 	buildWords     int
 	selfCheckEvery int
 	statusInterval time.Duration             // 0: no STATUS
@@ -57,7 +58,7 @@ func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: 
 func (w *world) options() *Options {
 	o := w.o
 	s := seam.Seams{
-		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
+		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, ExciseWords: w.exciseWords, BuildWords: w.buildWords,
 		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
 	}
 	switch {

@@ -17,6 +17,7 @@ type wordVersion struct {
 	rank wordRank
 	seq  uint64
 	gone bool
+	was  bool // the log says that it was there before
 }
 
 type wordRank uint8
@@ -123,18 +124,18 @@ type loggedWord struct {
 func sourceOf(id segmentID, words []loggedWord) *wordSource {
 	slices.SortStableFunc(words, func(a, b loggedWord) int { return cmp.Compare(a.word, b.word) })
 	return &wordSource{advance: func() (wordVersion, bool, error) {
-		for len(words) > 0 {
-			w := words[0]
-			words = words[1:]
-			if len(words) > 0 && words[0].word == w.word && words[0].flushed == w.flushed {
-				continue // a later one
-			}
-			v := wordVersion{keyPlace{id, w.word}, rankLog, math.MaxUint64, w.gone}
-			if w.flushed {
-				v.rank = rankAside
-			}
-			return v, true, nil
+		if len(words) == 0 {
+			return wordVersion{}, false, nil
 		}
-		return wordVersion{}, false, nil
+		first, n := words[0], 1
+		for n < len(words) && words[n].word == first.word && words[n].flushed == first.flushed {
+			n++
+		}
+		v := wordVersion{keyPlace{id, first.word}, rankLog, math.MaxUint64, words[n-1].gone, first.gone}
+		if first.flushed {
+			v.rank, v.was = rankAside, false
+		}
+		words = words[n:]
+		return v, true, nil
 	}}
 }

@@ -19,7 +19,16 @@ type storedRows struct {
 	// names. dropped are the segments of which a table says that they were.
 	whole, wholeNamed bool
 	dropped           map[segmentID]bool
+	ranges            []placeRange // of such
 	notes             []string
+}
+
+// isDropped reports that a table says that a segment was dropped: it never comes
+// back.
+func (r *storedRows) isDropped(id segmentID) bool {
+	return r.dropped[id] || slices.ContainsFunc(r.ranges, func(g placeRange) bool {
+		return id >= g.from.segment && id <= g.to.segment
+	})
 }
 
 // readRegistry reads the registry's rows out of all tables: of each row the
@@ -34,6 +43,7 @@ func (s *Store) readRegistry(tables []*storedTable) (*storedRows, error) {
 			}
 			continue
 		}
+		r.ranges = append(r.ranges, t.dropped...)
 		one, err := s.rowsOf(t, r)
 		if err != nil {
 			return nil, err
@@ -62,9 +72,7 @@ func (s *Store) readRegistry(tables []*storedTable) (*storedRows, error) {
 		r.storeRow.ingest = 0
 		r.whole, r.wholeNamed = false, false
 	}
-	for id := range r.dropped { // once and for all
-		delete(r.segments, id)
-	}
+	maps.DeleteFunc(r.segments, func(id segmentID, _ segmentRow) bool { return r.isDropped(id) })
 	r.complete()
 	return r, nil
 }

@@ -78,6 +78,7 @@ type storedTable struct {
 	dataEnd  int64        // where its data blocks end; 0 if nothing tells
 	empty    bool         // it has neither words nor rows
 	deletes  int64        // -1 if nothing tells
+	dropped  []placeRange // of whole segments, by range tombstones
 	owner    []byte
 	ownerErr error // why its properties could not be read
 }
@@ -126,8 +127,8 @@ func (t *tableReader) advance() (v wordVersion, ok bool, err error) {
 			switch {
 			case row.segment != 0:
 				t.words++
-				if t.counts(row.keyPlace) {
-					return wordVersion{row.keyPlace, rankTable, max(row.seq, t.seq), row.gone}, true, nil
+				if t.counts(row.keyPlace) && !(row.gone && planted.RepairDeletesUnread) {
+					return wordVersion{row.keyPlace, rankTable, max(row.seq, t.seq), row.gone, false}, true, nil
 				}
 			case t.registry != nil:
 				if err := t.registry(row); err != nil {
@@ -381,6 +382,9 @@ func (s *Store) readProperties(t *storedTable) {
 		if err != nil {
 			return err
 		}
+		if t.dropped, err = rangeTombstones(r); err != nil {
+			return err
+		}
 		t.dataEnd = int64(p.DataSize)
 		t.empty = p.NumEntries == p.NumRangeDeletions
 		t.deletes = int64(p.NumDeletions - p.NumRangeDeletions)
@@ -389,6 +393,21 @@ func (s *Store) readProperties(t *storedTable) {
 		}
 		return nil
 	}()
+}
+
+// rangeTombstones reads those of a table. Each is of whole segments, though a merge
+// may have cut it anywhere.
+func rangeTombstones(r *sstable.Reader) (dropped []placeRange, err error) {
+	it, err := r.NewRawRangeDelIter(context.Background(), sstable.NoFragmentTransforms, sstable.NoReadEnv)
+	if err != nil || it == nil {
+		return nil, err
+	}
+	defer it.Close()
+	span, err := it.First()
+	for ; span != nil && err == nil; span, err = it.Next() {
+		dropped = append(dropped, placeRange{boundOf(span.Start), boundOf(span.End).before()})
+	}
+	return dropped, err
 }
 
 // foreign reports whether another store made the table. One that does not tell

@@ -62,6 +62,7 @@ type tablesPlan struct {
 	words    map[segmentID]int64        // all words
 	added    map[segmentID]int64        // those of them that are in the log alone
 	logged   map[segmentID][]loggedWord // in the order of the log
+	doubtful bool                       // the log forgets words, and misses records
 	gaps     []tableGap                 // of the tables that count
 	now      int64                      // store time
 }
@@ -71,9 +72,11 @@ func (p *tablesPlan) dead(id segmentID) bool {
 	if row, ok := p.registry.segments[id]; ok {
 		return p.registry.gone(&row)
 	}
-	whole := p.registry.whole || p.current && p.registry.wholeNamed
-	return p.registry.dropped[id] || whole && id < p.registry.nextSegment
+	return p.registry.isDropped(id) || p.whole() && id < p.registry.nextSegment
 }
+
+// whole reports that no row of the registry can be lost.
+func (p *tablesPlan) whole() bool { return p.registry.whole || p.current && p.registry.wholeNamed }
 
 // live is how many words count, of the given numbers.
 func (p *tablesPlan) live(words map[segmentID]int64) (n int64) {
@@ -187,11 +190,15 @@ func (r *repairer) planTables(s *Store) (p *tablesPlan, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.counted = ingest > 0 && ingest >= known
-	p.current = p.asked && p.counted && p.registry.named == ingest
+	p.current = p.asked && ingest > 0 && ingest >= known && p.registry.named == ingest
+	p.counted = ingest > 0 && ingest >= known && p.whole()
 	p.now = newStoreTime(r.opts.Clock, p.registry.clock).now()
 	r.noteTrust(p, known)
+	aside := 0
 	err = r.merge(s, p, func(v *plannedWord) error {
+		if v.aside {
+			aside++
+		}
 		if v.stored {
 			p.inTables[v.segment]++
 		}
@@ -203,9 +210,13 @@ func (r *repairer) planTables(s *Store) (p *tablesPlan, err error) {
 		}
 		return nil
 	}, true)
-	p.exact = p.current && !slices.ContainsFunc(p.gaps, func(g tableGap) bool { return g.hides })
-	if p.current && !p.exact {
+	hides := slices.ContainsFunc(p.gaps, func(g tableGap) bool { return g.hides })
+	p.exact = p.current && p.counted && !hides && aside == 0 && !p.doubtful
+	if p.current && hides {
 		r.report.note("what cannot be read of the tables may have said that URLs were forgotten: those may be seen again")
+	}
+	if p.current && aside > 0 {
+		r.report.note("%d URLs that cannot be read any more are taken from older copies: if one was forgotten, it is seen again", aside)
 	}
 	return p, err
 }
@@ -224,8 +235,11 @@ func (r *repairer) noteTrust(p *tablesPlan, known uint64) {
 	switch rows := p.registry; {
 	case rows.ingest == 0:
 		r.report.note("no table holds the registry: how many URLs there were is not known")
-	case !p.counted:
+	case rows.ingest < known:
 		r.report.note("the registry that can be read is of ingest %d, and there was ingest %d: how many URLs there were is not known", rows.ingest, known)
+	case !p.whole():
+		r.report.note("rows of the registry are lost: how many URLs there were is not known, " +
+			"and those of segments that have none do not expire; what was dropped may be seen again, or be counted")
 	}
 }
 
@@ -247,6 +261,8 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 	if err := r.makeUp(rows, chain, gaps); err != nil {
 		return 0, err
 	}
+	forgets := false
+	defer func() { p.doubtful = forgets && len(gaps) > 0 }()
 	f := &found{chain: chain, registry: rows}
 	for i, file := range chain.Files {
 		m := &memtable{file: file.File}
@@ -267,6 +283,7 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 			if file.File <= rows.flushed {
 				return nil
 			}
+			forgets = forgets || rec.Kind == recordForgets
 			note, err := rows.replaySalvaged(m, rec)
 			if note != "" {
 				r.report.note("%s at offset %d (LSN %d): %s", rec.Path, rec.Offset, rec.LSN, note)
@@ -317,6 +334,7 @@ type plannedWord struct {
 	keyPlace
 	live   bool // it is there
 	stored bool // it was, before what the log says: the registry counts it
+	aside  bool // only a copy says so
 }
 
 // merge calls fn with every word that there is, or was before the log, once and in
@@ -369,7 +387,8 @@ func (r *repairer) merge(s *Store, p *tablesPlan, fn func(*plannedWord) error, r
 		if all.segment != segment {
 			segment, dead = all.segment, p.dead(all.segment)
 		}
-		v := plannedWord{all.keyPlace, there(all), there(stored)}
+		v := plannedWord{all.keyPlace, there(all), there(stored) || all.was, false}
+		v.aside = v.stored && stored.rank == rankAside
 		if dead || !v.live && !v.stored {
 			return nil
 		}

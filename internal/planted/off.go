@@ -24,6 +24,7 @@ const (
 	PagesUnchecked        = false // rule 21
 	RepairUnrecorded      = false // repair
 	TableTailForgotten    = false // repair
+	RepairDeletesUnread   = false // repair
 	WaitForRoomInside     = false
 	NoFloor               = false // rule 24
 	CountersUnstuck       = false // rule 18

@@ -28,6 +28,7 @@ var (
 	PagesUnchecked        = fault == "pages-unchecked"
 	RepairUnrecorded      = fault == "repair-unrecorded"
 	TableTailForgotten    = fault == "table-tail-forgotten"
+	RepairDeletesUnread   = fault == "repair-deletes-unread"
 	WaitForRoomInside     = fault == "wait-for-room-inside"
 	NoFloor               = fault == "no-floor"
 	CountersUnstuck       = fault == "counters-unstuck"
