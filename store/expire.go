@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // ExpireOptions say what Expire does.
@@ -89,12 +90,15 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 	return r, err
 }
 
-// buildsLeft reports whether a build is under way or due.
+// buildsLeft reports whether a build is under way, or due and not put off.
 func (s *Store) buildsLeft() bool {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
+	if s.maintainer.build != nil {
+		return true
+	}
 	_, wants := s.wantsBuild()
-	return wants || s.maintainer.build != nil
+	return wants && !time.Now().Before(s.maintainer.noBuildBefore)
 }
 
 // acceptClock takes the wall clock for right.
