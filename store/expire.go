@@ -62,6 +62,9 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 	c := &s.counters
 	words, drops, builds := c.dropWords.Load(), c.drops.Load(), c.builds.Load()
 	givenUp := c.buildsGivenUp.Load()
+	s.maintainer.mu.Lock()
+	s.maintainer.noBuildBefore = time.Time{} // one that was given up is tried now
+	s.maintainer.mu.Unlock()
 	err = s.flushAll(ctx, false)
 	for err == nil {
 		s.mu.Lock()
