@@ -433,6 +433,8 @@ func livesFail(t *testing.T, rng *rand.Rand, errno syscall.Errno, sticky bool, n
 			counts["poisoned"]++
 		case errors.Is(err, ErrDiskFull):
 			counts["disk full"]++
+		case crashTyped(err, errno):
+			counts["close fails"]++
 		default:
 			t.Errorf("%s: close: %v", what, err)
 		}
