@@ -25,7 +25,7 @@ crash: ## the full runs of the tests of power loss, kills, failing calls and dam
 	go test -count=1 -timeout 2h ./wal ./mmapfilter ./fuzz
 	go test -count=1 -v -timeout 2h -run 'Power|EveryCall|FullMoments|EachStep|Damage|Kill' ./store -args \
 		-crash.points=1000 -crash.calls -full.calls -damage.all -kill.points=200
-	go test -count=1 -v -timeout 2h -run ManyAdders ./store -args -store.runs=20 -store.keys=1000000
+	go test -count=1 -v -timeout 2h -run 'ManyAdders|ManyClaimers|ClaimsKilled' ./store -args -store.runs=20 -store.keys=1000000
 
 fuzz: ## every fuzz target for FUZZTIME each (default 30s)
 	FUZZTIME=$(FUZZTIME) .ci/run fuzz

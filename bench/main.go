@@ -10,12 +10,14 @@ import (
 	"strings"
 )
 
-const usage = `Usage: bench fill|grow|seen|recover|peers [FLAGS]
+const usage = `Usage: bench fill|grow|seen|expire|recover|peers [FLAGS]
 
     fill       add n distinct URLs, a line for each tenth
     grow       add n distinct URLs to a store of default options: bytes on disk,
                rates and lookups with and without a build, and exactness
     seen       a stream in which 80 % of the URLs were seen before
+    expire     a store in which as many URLs expire as are added: rates, bytes,
+               the bitmap, and lookups beside drops
     recover    the time of an open after kill -9 and after Close, cold
     peers      the store, Go's map, a Bloom filter and embedded databases, in
                turns, as one markdown table
@@ -39,6 +41,7 @@ func run(args []string) error {
 	}
 	for name, cmd := range map[string]func([]string) error{
 		"fill": fillCommand, "grow": growCommand, "seen": seenCommand, "recover": recoverCommand, "peers": peersCommand,
+		"expire": expireCommand,
 	} {
 		if args[0] == name {
 			return cmd(args[1:])

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,6 +38,11 @@ func ops(level, memtable, span byte, parts ...[]byte) []byte {
 
 func batch(first, n, step byte) []byte        { return []byte{opBatch, first, n - 1, step - 1} }
 func cutNext(step, percent, next byte) []byte { return []byte{opCrashNext, step - 1, percent, next} }
+func claim(at, first, n, step byte) []byte    { return []byte{opClaim, at, first, n - 1, step} }
+
+// cutCommit is the place of opCommit in cutOps.
+var cutCommit = byte(slices.Index(cutOps, opCommit))
+
 func storeSeeds() map[string][]byte {
 	one := func(b ...byte) []byte { return b }
 	seeds := map[string][]byte{
@@ -51,11 +57,25 @@ func storeSeeds() map[string][]byte {
 		"segments":      ops(1, 0, 0, batch(0, 100, 1), one(opFlush), batch(100, 100, 1), one(opFlush, opVerify, opReopen)),
 		"wide":          ops(1, 3, 2, batch(0, 120, 1), batch(100, 120, 2), one(opFlush, opFlush, opSync, opSync, opVerify)),
 		"twice-in-one":  ops(0, 1, 2, batch(250, 100, 3), one(opCrash, 2), batch(250, 100, 3)),
+
+		"claim-commit":  ops(0, 1, 2, claim(0, 1, 6, 1), batch(0, 9, 1), one(opCommit, 0x3f), batch(0, 9, 1), one(opVerify)),
+		"claim-release": ops(1, 1, 2, claim(0, 1, 4, 1), one(opRelease, 1, opRelease, 1, opAdd, 2, opAdd, 1), claim(1, 1, 4, 1), one(opCommit, 0x0f)),
+		"claim-twice":   ops(0, 0, 0, claim(0, 5, 3, 0), claim(1, 5, 3, 0), one(opExtend, 0, opExtend, 1, opCommit, 3, opCommit, 3)),
+		"claim-stale":   ops(0, 1, 2, claim(0, 1, 1, 0), one(opRelease, 0), claim(1, 1, 1, 0), one(opRelease, 0, opExtend, 0, opCommit, 1, opAdd, 1, opCommit, 3)),
+		"claim-kill":    ops(0, 1, 2, claim(0, 1, 6, 2), one(opCommit, 7, opCrash, 2, opCommit, 0x3f, opRelease, 4, opExtend, 0), claim(0, 1, 6, 2)),
+		"claim-cut":     ops(1, 0, 0, claim(0, 1, 6, 1), one(opCommit, 0x15), batch(50, 60, 1), one(opCrash, 0), claim(2, 1, 6, 1), one(opCommit, 0x3f)),
+		"claim-reopen":  ops(2, 1, 1, claim(0, 1, 6, 1), one(opReopen, opCommit, 0x3f), claim(0, 1, 3, 1), one(opRelease, 5, opCommit, 1, opReopen), batch(0, 9, 1)),
+		"claim-flush":   ops(0, 0, 0, claim(0, 1, 6, 1), batch(20, 60, 1), one(opFlush, opCommit, 0x3f, opFlush), batch(0, 9, 1), one(opVerify)),
+		"claim-left":    ops(0, 1, 2, claim(0, 1, 6, 1), claim(0, 20, 6, 1), one(opCommit, 0x3f), batch(0, 30, 1), one(opReopen), batch(0, 30, 1)),
 	}
 	for i, step := range []byte{1, 2, 3, 5, 8, 12, 17, 23, 30, 40} {
 		level := byte(i % 3)
 		seeds[fmt.Sprintf("cut-flush-%d", step)] = ops(level, 1, 1, batch(0, 30, 1), cutNext(step, byte(i%3), opFlush), batch(0, 30, 1))
 		seeds[fmt.Sprintf("cut-batch-%d", step)] = ops(level, 0, 0, batch(0, 30, 1), cutNext(step, byte(i/3%3), opBatch), one(20, 90, 0))
+		if i < 5 {
+			seeds[fmt.Sprintf("cut-commit-%d", step)] = ops(level, 1, 1, claim(0, 1, 6, 1), cutNext(step, byte(i%3), cutCommit), one(0x3f), claim(0, 1, 6, 1))
+			seeds[fmt.Sprintf("cut-claimed-%d", step)] = ops(level, 1, 1, claim(0, 1, 6, 1), batch(10, 30, 1), cutNext(step, byte((i+2)%3), opFlush), batch(0, 9, 1))
+		}
 		seeds[fmt.Sprintf("cut-reopen-%d", step)] = ops(level, 1, 0, batch(0, 70, 1), cutNext(step, byte((i+1)%3), opReopen), batch(0, 80, 1))
 	}
 	return seeds

@@ -7,7 +7,8 @@
 //	            serves a prefix of what is in them, or returns an error that
 //	            names the file and the offset and has changed nothing.
 //	FuzzStore   bytes read as operations: add, batch, has, sync, flush, close
-//	            and reopen, crash, crash in the middle of the next operation.
+//	            and reopen, claim, commit, release and extend, crash, crash in
+//	            the middle of the next operation.
 //	            A model says what must be there, what may be, and what must
 //	            not; after every recovery the store verifies deep and a second
 //	            recovery finds the same.

@@ -2,6 +2,7 @@ package fuzz
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -23,13 +24,24 @@ const (
 	opCrash
 	opCrashNext // cut the power in the middle of the next operation
 	opVerify
+	opClaim
+	opCommit
+	opRelease
+	opExtend
 	opCount
 
 	maxOps  = 60
 	keys    = 300 // those that operations name
 	noKeys  = 40  // behind them, those that none does
 	percent = 3   // ways to treat what was not synced
+	slots   = 6   // places for claims
 )
+
+// cutOps are the operations that the power may be cut in.
+var cutOps = []int{
+	opAdd, opBatch, opHas, opSync, opFlush, opReopen, opBatch,
+	opClaim, opCommit, opRelease, opExtend,
+}
 
 var percents = [percent]int{0, 50, 100}
 
@@ -51,6 +63,7 @@ type world struct {
 	disk   *crashfs.Disk
 	s      *store.Store
 	model  [keys + noKeys]keyState
+	claims claims
 	rng    *rand.Rand
 	all    []string
 	inputs []byte
@@ -109,6 +122,7 @@ func (w *world) close() {
 		w.tb.Fatalf("close: %v", err)
 	}
 	w.synced() // everything is
+	w.claims.end()
 }
 
 // synced makes durable what was answered.
@@ -155,9 +169,17 @@ func (w *world) op(op int) {
 		p := percents[w.next()%percent]
 		w.crash(w.disk.Crash(w.rng, p), p, w.model, nil)
 	case opCrashNext:
-		w.crashIn(1+w.next(), percents[w.next()%percent], w.next()%(opCrashNext))
+		w.crashIn(1+w.next(), percents[w.next()%percent], cutOps[w.next()%len(cutOps)])
 	case opVerify:
 		verify(w.tb, w.s)
+	case opClaim:
+		w.claim(w.next(), w.next(), 1+w.next()%slots, w.next()%3)
+	case opCommit:
+		w.commit(w.next())
+	case opRelease:
+		w.use("release", w.next(), store.Claim.Release, true)
+	case opExtend:
+		w.use("extend", w.next(), func(c store.Claim) error { return c.Extend(time.Hour) }, false)
 	}
 }
 
@@ -171,11 +193,7 @@ func (w *world) add(batch []int) {
 	}
 	var err error
 	if len(batch) == 1 {
-		var added bool
-		answers[0] = store.Seen
-		if added, err = w.s.Add(ctx, names[0]); added {
-			answers[0] = store.New
-		}
+		answers[0], err = addOne(ctx, w.s, names[0])
 	} else {
 		err = w.s.AddBatch(ctx, names, answers)
 	}
@@ -183,17 +201,44 @@ func (w *world) add(batch []int) {
 		w.tb.Fatalf("add: %v", err)
 	}
 	for i, n := range batch {
-		want := store.Seen
-		if w.model[n] == absent {
-			want = store.New
-			w.model[n] = answered
-			if w.level == store.Sync {
-				w.model[n] = durable
-			}
+		want := w.answer(n)
+		if want == store.New {
+			w.mark(n)
 		}
 		if answers[i] != want {
 			w.tb.Fatalf("key %d is %v, want %v", n, answers[i], want)
 		}
+	}
+}
+
+// addOne is an Add that answers as a batch does.
+func addOne(ctx context.Context, s *store.Store, key string) (store.Answer, error) {
+	added, err := s.Add(ctx, key)
+	switch {
+	case added:
+		return store.New, err
+	case errors.Is(err, store.ErrClaimed):
+		return store.Busy, nil
+	}
+	return store.Seen, err
+}
+
+// answer is what the model says to a key that is added or claimed.
+func (w *world) answer(n int) store.Answer {
+	switch {
+	case w.model[n] != absent:
+		return store.Seen
+	case w.claims.claimed[n]:
+		return store.Busy
+	}
+	return store.New
+}
+
+// mark notes that a key was answered.
+func (w *world) mark(n int) {
+	w.model[n] = answered
+	if w.level == store.Sync {
+		w.model[n] = durable
 	}
 }
 
@@ -214,9 +259,6 @@ func (w *world) crashIn(step, percent, op int) {
 		}
 		return nil
 	})
-	if op == opCrash {
-		op = opBatch
-	}
 	w.op(op)
 	disk.SetHook(nil)
 	mu.Lock()
@@ -293,8 +335,9 @@ func (w *world) check() {
 			n++
 		}
 	}
-	if got := w.s.Stats().URLs; got != n {
-		w.tb.Fatalf("%d URLs, want %d", got, n)
+	st := w.s.Stats()
+	if st.URLs != n || st.Claims.Held != int64(len(w.claims.claimed)) {
+		w.tb.Fatalf("%d URLs and %d claims, want %d and %d", st.URLs, st.Claims.Held, n, len(w.claims.claimed))
 	}
 	verify(w.tb, w.s)
 }

@@ -242,6 +242,9 @@ func (s *Store) switchBitmap(b *build) (old *filter, err error) {
 	s.mu.Unlock()
 	s.maintainer.bitsUnsynced = 0
 	s.opts.seams.At("build-switched")
+	if planted.UnlinkBeforeSwitch {
+		return old, nil
+	}
 	return old, s.waitSynced(record)
 }
 

@@ -150,7 +150,7 @@ func (c Claim) use(change func(*claims)) error {
 	if s.mu.closing {
 		return ErrClosed
 	}
-	if c.incarnation != c.n.core.current.Load() || !s.claimHoldsLocked(c.word, c.token) {
+	if c.incarnation != c.n.core.current.Load() || !s.claimHoldsLocked(c.word, c.token, s.opts.Clock.Monotonic()) {
 		s.counters.claimsLost.Add(1)
 		return ErrClaimLost
 	}

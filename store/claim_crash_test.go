@@ -3,10 +3,12 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -57,6 +59,10 @@ func TestClaimsCrash(t *testing.T) {
 // claimChildEnv is where TestClaimChild has its store.
 const claimChildEnv = "DEDUPSTORE_TEST_CLAIM_CHILD"
 
+// claimChildBatch is how many keys the child claims at once. Of each batch it
+// commits the first half.
+const claimChildBatch = 1000
+
 // TestClaimChild is a process that commits some claims and dies with the others
 // open. Without its environment it does nothing.
 func TestClaimChild(t *testing.T) {
@@ -65,29 +71,53 @@ func TestClaimChild(t *testing.T) {
 		return
 	}
 	s := mustOpen(t, dir, killOptions(Interval))
-	claims, answers := make([]Claim, claimChildKeys), make([]Answer, claimChildKeys)
-	must(t, s.ClaimBatch(t.Context(), keys(0, claimChildKeys), 0, claims, answers))
-	must(t, s.CommitBatch(t.Context(), claims[:claimChildKeys/2], 0, make([]bool, claimChildKeys/2)))
-	must(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
-	select {} // until the signal is there
+	var wg sync.WaitGroup
+	for g := range claimChildren {
+		wg.Go(func() {
+			claims, answers := make([]Claim, claimChildBatch), make([]Answer, claimChildBatch)
+			for b := g; b < claimChildBatches(); b += claimChildren {
+				batch := keys(b*claimChildBatch, (b+1)*claimChildBatch)
+				err := s.ClaimBatch(t.Context(), batch, 0, claims, answers)
+				if half := claims[:claimChildBatch/2]; err == nil {
+					err = s.CommitBatch(t.Context(), half, 0, make([]bool, len(half)))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if !t.Failed() {
+		must(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
+		select {} // until the signal is there
+	}
 }
 
-const claimChildKeys = 5000 // more than two memtables
+// claimChildren is how many goroutines of the child claim.
+const claimChildren = 4
 
-// TestClaimsKilled kills a process with open claims.
+func claimChildBatches() int { return max(*adderKeys/claimChildBatch, 5) }
+
+// TestClaimsKilled kills a process with open claims: all of them are new after
+// that, and none is of those that were committed. The whole of it:
+//
+//	go test ./store -run '^TestClaimsKilled$' -store.keys 1000000 -timeout 1h
 func TestClaimsKilled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestClaimChild$")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestClaimChild$",
+		fmt.Sprintf("-store.keys=%d", *adderKeys))
 	child.Env = append(os.Environ(), claimChildEnv+"="+dir)
 	out, err := child.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Fatalf("the child: %v\n%s", err, out)
 	}
 	s := mustOpen(t, dir, killOptions(Interval))
-	claims, answers := make([]Claim, claimChildKeys), make([]Answer, claimChildKeys)
-	must(t, s.ClaimBatch(t.Context(), keys(0, claimChildKeys), 0, claims, answers))
+	n := claimChildBatches() * claimChildBatch
+	claims, answers := make([]Claim, n), make([]Answer, n)
+	must(t, s.ClaimBatch(t.Context(), keys(0, n), 0, claims, answers))
 	for i, a := range answers {
-		if want := map[bool]Answer{true: Seen, false: New}[i < claimChildKeys/2]; a != want {
+		if want := map[bool]Answer{true: Seen, false: New}[i%claimChildBatch < claimChildBatch/2]; a != want {
 			t.Fatalf("%s: got %v, want %v", key(i), a, want)
 		}
 	}

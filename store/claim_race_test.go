@@ -3,18 +3,12 @@ package store
 import (
 	"context"
 	"errors"
-	"flag"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
-
-// The whole of it:
-//
-//	go test ./store -run '^TestManyClaimers$' -claim.keys 1000000 -timeout 1h
-var claimKeys = flag.Int("claim.keys", 20_000/damageThin, "keys of TestManyClaimers")
 
 // TestClaimAgainstAdd claims a key between the look of an Add and its hold of
 // the lock.
@@ -43,9 +37,11 @@ func TestClaimAgainstAdd(t *testing.T) {
 }
 
 // TestManyClaimers lets 64 goroutines claim the same keys in batches and one by
-// one. Each key must be granted once; half of them are committed.
+// one. Each key must be granted once; half of them are committed. The whole of it:
+//
+//	go test ./store -run '^TestManyClaimers$' -store.keys 1000000 -timeout 1h
 func TestManyClaimers(t *testing.T) {
-	n := *claimKeys
+	n := *adderKeys
 	const claimers, batch = 64, 500
 	w := onDisk(t)
 	w.o = Options{ExpectedURLs: int64(n), MemoryBytes: 32 << 20, MaxClaims: n}

@@ -53,12 +53,7 @@ func (s *Store) Compact(ctx context.Context) error {
 
 // compactTables compacts below the floor, with the reserve given up.
 func (s *Store) compactTables(ctx context.Context) error {
-	s.space.compacting.Add(1)
-	s.space.giveUp()
-	defer func() {
-		s.space.compacting.Add(-1)
-		s.space.stock()
-	}()
+	defer s.space.below()()
 	s.mu.Lock()
 	ids := s.mu.registry.ids()
 	s.mu.Unlock()

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // ExpireOptions say what Expire does.
@@ -61,6 +62,9 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 	c := &s.counters
 	words, drops, builds := c.dropWords.Load(), c.drops.Load(), c.builds.Load()
 	givenUp := c.buildsGivenUp.Load()
+	s.maintainer.mu.Lock()
+	s.maintainer.noBuildBefore = time.Time{} // one that was given up is tried now
+	s.maintainer.mu.Unlock()
 	err = s.flushAll(ctx, false)
 	for err == nil {
 		s.mu.Lock()
@@ -80,7 +84,7 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 		case len(due) == 0 && (!s.buildsLeft() || c.buildsGivenUp.Load() > givenUp):
 			return ExpireReport{
 				URLs: c.dropWords.Load() - words, Segments: c.drops.Load() - drops, Builds: c.builds.Load() - builds,
-			}, nil
+			}, s.awaitRemovals(ctx)
 		default:
 			s.kick()
 			err = s.waitFor(ctx, changed)
@@ -89,12 +93,15 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 	return r, err
 }
 
-// buildsLeft reports whether a build is under way or due.
+// buildsLeft reports whether a build is under way, or due and not put off.
 func (s *Store) buildsLeft() bool {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
+	if s.maintainer.build != nil {
+		return true
+	}
 	_, wants := s.wantsBuild()
-	return wants || s.maintainer.build != nil
+	return wants && !time.Now().Before(s.maintainer.noBuildBefore)
 }
 
 // acceptClock takes the wall clock for right.
@@ -105,7 +112,9 @@ func (s *Store) acceptClock() error {
 	}
 	return s.record(func() (recorded bool) {
 		at := s.time.accept()
-		s.log.Append(recordClock, appendClock(nil, at))
+		clock := s.time.stamp()
+		clock.store = at // the ends go by it
+		s.log.Append(recordClock, appendClockStamp(nil, clock))
 		capped := s.mu.registry.capEnds(at)
 		st := s.current.Load()
 		for id, ends := range capped {
@@ -114,6 +123,7 @@ func (s *Store) acceptClock() error {
 				st.frozen.setEnds(id, ends)
 			}
 		}
+		s.logClockLocked()
 		s.replaceCacheLocked(fresh, func(st *state) { st.spans = withEnds(st.spans, capped) })
 		return true
 	})

@@ -1,7 +1,8 @@
 package store
 
 import (
-	"math/rand/v2"
+	"io/fs"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -317,7 +318,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestManyNamespaces has small ones, drops one, and counts exactly.
 func TestManyNamespaces(t *testing.T) {
-	const n = 1000
+	const n = 10_000
 	w := inMemory(t)
 	w.memtableWords = 4000
 	s := w.open()
@@ -346,10 +347,111 @@ func TestManyNamespaces(t *testing.T) {
 	check(s)
 	s.flush()
 	check(s)
-	gone := rand.IntN(n)
+	gone := rng.IntN(n)
 	must(t, s.DropNamespace(t.Context(), name(gone)))
 	counts[gone] = 0
 	check(s)
 	s.close()
 	check(w.open())
+}
+
+// TestTTLOfStore gives a store that exists another TTL: it is recorded, for the
+// keys that are added from then on.
+func TestTTLOfStore(t *testing.T) {
+	w, c := clocked(inMemory(t))
+	w.o.TTL = time.Hour
+	s := w.open()
+	s.add(New, key(1))
+	s.close()
+	w.o.TTL = 0
+	s = w.open()
+	s.add(New, key(2))
+	s.close()
+	w.o.TTL = Forever
+	s = w.open()
+	s.add(New, key(3))
+	s.close()
+	w.o.TTL = 0
+	s = w.open()
+	s.add(New, key(4))
+	c.pass(2 * time.Hour)
+	s.has(New, key(1), key(2))
+	s.has(Seen, key(3), key(4))
+	w.o.TTL = -1
+	if _, err := Open(w.dir, w.options()); err == nil {
+		t.Error("a negative TTL opens")
+	}
+	err := s.With(WriteOptions{TTL: -1}).AddBatch(t.Context(), []string{"k"}, make([]Answer, 1))
+	if err == nil {
+		t.Error("a negative TTL adds")
+	}
+}
+
+// TestHandleDurability adds through handles of each level in stores of each.
+func TestHandleDurability(t *testing.T) {
+	for _, of := range []Durability{Interval, Sync, NoSync} {
+		for _, with := range []Durability{DurabilityDefault, Interval, Sync, NoSync} {
+			w := inMemory(t)
+			w.o.Durability, w.o.SyncInterval = of, time.Hour
+			s := w.open()
+			s.add(New, "before")
+			must(t, s.Sync(t.Context()))
+			n := testHandle{s.With(WriteOptions{Durability: with}), t}
+			n.add(New, "k")
+			want := New
+			if with == Sync || with == DurabilityDefault && of == Sync || with == Interval && of == NoSync {
+				want = Seen
+			}
+			after := w.crash(seeded(t), 0).open()
+			after.has(want, "k")
+			after.has(Seen, "before")
+		}
+	}
+}
+
+// TestExpire drops all that has expired, and builds a smaller bitmap: the disk
+// is what a store of none takes.
+func TestExpire(t *testing.T) {
+	w, c := clocked(onDisk(t))
+	w.o.ExpectedURLs, w.memtableWords, w.buildWords = 1000, 2000, 500
+	s := w.open()
+	s.close()
+	empty := diskOf(t, w.dir)
+	s = w.open()
+	s.with(time.Hour).add(New, keys(0, 40_000)...)
+	s.flush()
+	c.pass(2 * time.Hour)
+	var left []int64
+	r, err := s.Expire(t.Context(), ExpireOptions{Progress: func(n int64) { left = append(left, n) }})
+	if err != nil || r.URLs != 40_000 || r.Segments == 0 || r.Builds == 0 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if len(left) == 0 || left[len(left)-1] != 0 {
+		t.Errorf("progress: %v", left)
+	}
+	s.urls(0)
+	if x := s.Stats().Bitmap; x.Capacity > 4096 || x.Dead != 0 {
+		t.Errorf("the bitmap is for %d URLs, with %d dead words", x.Capacity, x.Dead)
+	}
+	if r, err := s.Expire(t.Context(), ExpireOptions{}); err != nil || r != (ExpireReport{}) {
+		t.Errorf("again: got %+v, %v", r, err)
+	}
+	s.close()
+	if got := diskOf(t, w.dir); float64(got) > 1.2*float64(empty) {
+		t.Errorf("%d bytes on disk, %d in an empty store", got, empty)
+	}
+}
+
+// diskOf is what the files of a directory take.
+func diskOf(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		n += info.Size()
+		return err
+	}))
+	return n
 }

@@ -107,6 +107,13 @@ func (s *Store) logIngestLocked() wal.LSN {
 	return s.log.Append(recordIngest, appendIngest(nil, r.ingest, r.flushed, r.clock))
 }
 
+// logClockLocked puts the clock on record: as it is, with what else an ingest's
+// record says once more.
+func (s *Store) logClockLocked() {
+	s.mu.registry.clock = s.time.stamp()
+	s.logIngestLocked()
+}
+
 // words is the number of words in Pebble.
 func (s *Store) words() uint64 {
 	s.mu.Lock()
@@ -214,7 +221,7 @@ func (s *Store) idsOf(m *memtable) []segmentID {
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(m.ids(), func(id segmentID) bool {
 		_, ok := s.mu.registry.segments[id]
-		return !ok
+		return !ok && !planted.DroppedFlushed
 	})
 }
 
@@ -373,7 +380,7 @@ func (s *Store) deletesOf(m *memtable) []segmentWord {
 	s.mu.Lock()
 	deletes := slices.DeleteFunc(slices.Clone(m.deletes), func(d segmentWord) bool {
 		_, ok := s.mu.registry.segments[d.segment]
-		return !ok
+		return !ok || planted.TombstoneLifted && m.look(d.word, 0) == present
 	})
 	s.mu.Unlock()
 	slices.SortFunc(deletes, segmentWord.compare)

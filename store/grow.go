@@ -64,11 +64,11 @@ func (s *Store) wantsBitmapLocked(st *state, waiting uint64) (t buildTarget, n n
 	now := st.bitmap.header().Capacity
 	t.capacity = max(now, r.floor)
 	n = needOf(st.bitmap, max(live+r.dead, r.floor), now)
-	if n == none && live <= now/shrinkShare && now/2 >= r.floor && now/2 >= minFilterCapacity {
+	if n == none && live <= now/shrinkShare && now/2 >= r.floor {
 		n = tooLarge
 	}
 	if n != none {
-		for t.capacity/2 >= max(r.floor, minFilterCapacity) && live <= t.capacity/shrinkShare {
+		for t.capacity/2 >= max(r.floor, 1) && live <= t.capacity/shrinkShare {
 			t.capacity /= 2
 		}
 	}

@@ -58,8 +58,8 @@ func smallOptions() Options { return Options{ExpectedURLs: 20_000, MemoryBytes: 
 func (w *world) options() *Options {
 	o := w.o
 	s := seam.Seams{
-		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, ExciseWords: w.exciseWords, BuildWords: w.buildWords,
-		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
+		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
+		ExciseWords: w.exciseWords, SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
 	}
 	switch {
 	case w.disk != nil:

@@ -100,5 +100,6 @@ func (c clockStamp) facts() []Field {
 	return []Field{
 		{"store_time", timeOf(c.store)}, {"wall_clock", timeOf(c.wall)},
 		{"boot_clock_ns", c.boot}, {"boot_id", hexOf(c.bootID[:])},
+		{"doubt_ms", c.left}, {"doubt_latest_s", c.latest},
 	}
 }

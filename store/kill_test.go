@@ -1,7 +1,7 @@
 package store
 
 // kill -9 at random moments. The test runs its own binary again as a child
-// that adds keys to a store and writes what it was answered into a pipe; the
+// that adds and claims keys and writes what it was answered into a pipe; the
 // parent keeps the account, kills the child, and compares what is on disk with
 // the account. The child goes on where the last one was killed.
 //
@@ -39,7 +39,7 @@ var (
 const (
 	killChildEnv = "DEDUPSTORE_TEST_KILL_CHILD" // a killPlan as JSON
 	killPerStore = 7                            // kills of one store before the next one is made
-	killWorkers  = 4
+	killWorkers  = 6
 	killMaxBatch = 400 // a record of so many keys is one atomic write to a pipe
 	killRunMax   = 90 * time.Millisecond
 )
@@ -70,12 +70,15 @@ func killOptions(d Durability) *Options {
 type killKind byte
 
 const (
-	killOpening killKind = 1 + iota // Open is about to be called
-	killOpened                      // URLs, ns that Open took, words replayed
-	killSubmit                      // keys that are about to be added
-	killAnswers                     // key << 2 | Answer, of Add
-	killLooks                       // key << 2 | Answer, of Has
-	killFailed                      // the text of an error, a byte a value
+	killOpening   killKind = 1 + iota // Open is about to be called
+	killOpened                        // URLs, ns that Open took, words replayed
+	killSubmit                        // keys that are about to be added or committed
+	killAnswers                       // key << 2 | Answer, of Add
+	killLooks                         // key << 2 | Answer, of Has
+	killClaiming                      // keys that are about to be claimed
+	killClaims                        // key << 2 | Answer, of Claim
+	killCommitted                     // keys whose commit was answered
+	killFailed                        // the text of an error, a byte a value
 )
 
 type killPipe struct {
@@ -140,7 +143,12 @@ func TestKillChild(t *testing.T) {
 	w := killWorker{s: s, pipe: pipe, next: new(atomic.Uint64)}
 	w.next.Store(plan.NextKey)
 	for i := range killWorkers {
-		go w.run(rand.New(rand.NewPCG(plan.Seed, uint64(i))), i%2 == 1)
+		r := rand.New(rand.NewPCG(plan.Seed, uint64(i)))
+		if i%3 == 2 {
+			go w.claim(r)
+			continue
+		}
+		go w.run(r, i%3 == 1)
 	}
 	time.Sleep(time.Minute)
 	os.Exit(4) // the parent is gone
@@ -185,9 +193,13 @@ func (w killWorker) run(r *rand.Rand, batches bool) {
 			w.pipe.write(killSubmit, numbers...)
 			var added bool
 			added, err = w.s.Add(ctx, keys[0])
-			answers[0] = Seen
-			if added {
+			switch {
+			case added:
 				answers[0] = New
+			case errors.Is(err, ErrClaimed):
+				answers[0], err = Busy, nil
+			default:
+				answers[0] = Seen
 			}
 		}
 		if err != nil {
@@ -199,6 +211,59 @@ func (w killWorker) run(r *rand.Rand, batches bool) {
 		}
 		if n > 0 {
 			w.pipe.write(kind, numbers...)
+		}
+	}
+}
+
+// claim claims keys for ever. Of what it holds then it commits half, releases a
+// quarter, and keeps the others, so that a kill meets them.
+func (w killWorker) claim(r *rand.Rand) {
+	ctx := context.Background()
+	type held struct {
+		Claim
+		number uint64
+	}
+	var kept []held
+	for {
+		n := 1 + r.IntN(killMaxBatch/4)
+		numbers, keys := make([]uint64, n), make([]string, n)
+		for i := range numbers {
+			numbers[i] = w.pick(r)
+			keys[i] = killKey(numbers[i])
+		}
+		claims, answers := make([]Claim, n), make([]Answer, n)
+		w.pipe.write(killClaiming, numbers...)
+		if err := w.s.ClaimBatch(ctx, keys, 0, claims, answers); err != nil {
+			w.pipe.fail(err)
+			return
+		}
+		told := make([]uint64, n)
+		for i, a := range answers {
+			told[i] = numbers[i]<<2 | uint64(a)
+			if a == New {
+				kept = append(kept, held{claims[i], numbers[i]})
+			}
+		}
+		w.pipe.write(killClaims, told...)
+		r.Shuffle(len(kept), func(i, j int) { kept[i], kept[j] = kept[j], kept[i] })
+		var batch []Claim
+		numbers = numbers[:0]
+		for _, h := range kept[:len(kept)/2] {
+			batch, numbers = append(batch, h.Claim), append(numbers, h.number)
+		}
+		kept = kept[len(kept)/2:]
+		w.pipe.write(killSubmit, numbers...)
+		if err := w.s.CommitBatch(ctx, batch, 0, make([]bool, len(batch))); err != nil {
+			w.pipe.fail(err)
+			return
+		}
+		w.pipe.write(killCommitted, numbers...)
+		for range len(kept) / 2 {
+			if err := kept[0].Release(); err != nil {
+				w.pipe.fail(err)
+				return
+			}
+			kept = kept[1:]
 		}
 	}
 }
@@ -220,11 +285,13 @@ func (w killWorker) pick(r *rand.Rand) uint64 {
 // A killAccount is what the parent knows of one store.
 type killAccount struct {
 	t         *testing.T
-	submitted []uint32 // how often a key was about to be added
-	isNew     []bool   // was answered New
-	answered  []int    // the round of the first answer of Add, from 1; 0: none
+	submitted []uint32 // how often a key was about to be added or committed, and was not Busy
+	claimed   []uint32 // how often a key was about to be claimed in this round
+	isNew     []bool   // was answered New, or committed
+	answered  []int    // the round of the first answer of Add, or of a commit, from 1; 0: none
 	round     int
 	records   int
+	claims    int64           // granted
 	opens     []time.Duration // of stores that were there
 	opened    bool            // in this round
 	urls      int64           // as Open said
@@ -233,6 +300,7 @@ type killAccount struct {
 func (a *killAccount) grow(key uint64) {
 	for uint64(len(a.submitted)) <= key {
 		a.submitted = append(a.submitted, 0)
+		a.claimed = append(a.claimed, 0)
 		a.isNew = append(a.isNew, false)
 		a.answered = append(a.answered, 0)
 	}
@@ -288,10 +356,19 @@ func (a *killAccount) take(k killKind, values []uint64) {
 			a.grow(key)
 			a.submitted[key]++
 		}
-	case killAnswers, killLooks:
+	case killClaiming:
+		for _, key := range values {
+			a.grow(key)
+			a.claimed[key]++
+		}
+	case killAnswers, killLooks, killClaims:
 		for _, v := range values {
 			a.grow(v >> 2)
-			a.answer(v>>2, Answer(v&3), k == killAnswers)
+			a.answer(k, v>>2, Answer(v&3))
+		}
+	case killCommitted:
+		for _, key := range values {
+			a.answer(k, key, New)
 		}
 	case killFailed:
 		var text strings.Builder
@@ -302,23 +379,37 @@ func (a *killAccount) take(k killKind, values []uint64) {
 	}
 }
 
-func (a *killAccount) answer(key uint64, answer Answer, added bool) {
+func (a *killAccount) answer(k killKind, key uint64, answer Answer) {
+	marks := k == killAnswers || k == killCommitted
 	before := a.answered[key] > 0 && a.answered[key] < a.round
-	needs := uint32(1) // submissions that make "seen" true
-	if added {
-		needs = 2
+	// How often it must have been submitted, or claimed in this round, by this
+	// call and another, that the answer can be true.
+	submitted, claimed := uint32(1), uint32(1)
+	switch k {
+	case killAnswers:
+		submitted = 2
+	case killClaims:
+		claimed = 2
 	}
 	switch {
-	case answer == New && before:
-		a.t.Errorf("round %d: key %d was answered in round %d and is new", a.round, key, a.answered[key])
-	case answer == New && added && a.isNew[key]:
+	case answer != Seen && before:
+		a.t.Errorf("round %d: key %d was answered in round %d and is %v", a.round, key, a.answered[key], answer)
+	case answer == New && marks && a.isNew[key]:
 		a.t.Errorf("round %d: key %d is new for the second time", a.round, key)
-	case answer == Seen && a.submitted[key] < needs:
+	case answer == Seen && a.submitted[key] < submitted:
 		a.t.Errorf("round %d: key %d is seen, and nobody has added it", a.round, key)
-	case answer != New && answer != Seen:
+	case answer == Busy && (a.claimed[key] < claimed || k == killLooks):
+		a.t.Errorf("round %d: key %d is busy, and nobody has claimed it", a.round, key)
+	case answer == Unanswered:
 		a.t.Errorf("round %d: key %d is %v", a.round, key, answer)
 	}
-	if added {
+	switch {
+	case k == killClaims && answer == New:
+		a.claims++
+	case !marks:
+	case answer == Busy:
+		a.submitted[key]-- // it was as if nobody had asked
+	default:
 		a.isNew[key] = a.isNew[key] || answer == New
 		if a.answered[key] == 0 {
 			a.answered[key] = a.round
@@ -435,6 +526,7 @@ func killRound(a *killAccount, r *rand.Rand, plan killPlan, how killHow) {
 	t := a.t
 	a.round++
 	a.opened = false
+	clear(a.claimed) // claims die with the process
 	plan.NextKey = uint64(len(a.submitted))
 	if plan.Point = how.point; plan.Point != "" {
 		plan.Times = 1
@@ -497,7 +589,7 @@ func TestKill9(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var opens []time.Duration
 	ends := map[string]int{}
-	var keys, records int64
+	var keys, claims, records int64
 	for done, n := 0, 0; done < *killPoints; n++ {
 		d := Durability(n % 3)
 		t.Run(fmt.Sprintf("%d-%v", n, d), func(t *testing.T) {
@@ -523,6 +615,7 @@ func TestKill9(t *testing.T) {
 			opens = append(opens, a.opens...)
 			_, submitted := a.counts()
 			keys += submitted
+			claims += a.claims
 			records += int64(a.records)
 		})
 		if t.Failed() {
@@ -531,7 +624,7 @@ func TestKill9(t *testing.T) {
 	}
 	if len(opens) > 0 {
 		slices.Sort(opens)
-		t.Logf("%d keys, %d records, ends %v; reopening took %v in the median, %v at most (%d opens)",
-			keys, records, ends, opens[len(opens)/2], opens[len(opens)-1], len(opens))
+		t.Logf("%d keys, %d claims granted, %d records, ends %v; reopening took %v in the median, %v at most (%d opens)",
+			keys, claims, records, ends, opens[len(opens)/2], opens[len(opens)-1], len(opens))
 	}
 }

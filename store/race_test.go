@@ -21,7 +21,7 @@ import (
 //	go test -race ./store -run '^TestManyAdders$' -store.runs 3 -store.keys 1000000 -timeout 1h
 var (
 	adderRuns = flag.Int("store.runs", 2, "runs of TestManyAdders")
-	adderKeys = flag.Int("store.keys", 100_000/damageThin, "keys of each run of TestManyAdders")
+	adderKeys = flag.Int("store.keys", 100_000/damageThin, "keys of each run of TestManyAdders, and of TestManyClaimers and TestClaimsKilled")
 )
 
 // TestManyAdders lets 64 goroutines add the same keys, most in batches of 1,000
@@ -38,8 +38,8 @@ func TestManyAdders(t *testing.T) {
 			began := time.Now()
 			manyAdders(t, s, *adderKeys, seeded(t).Uint64())
 			x := s.Stats()
-			t.Logf("%v; %d flushes, %d stalls, %d segments", time.Since(began).Round(time.Millisecond),
-				x.Flush.Flushes, x.Flush.Stalls, len(x.Segments))
+			t.Logf("%v; %d flushes, %d stalls, %d spans", time.Since(began).Round(time.Millisecond),
+				x.Flush.Flushes, x.Flush.Stalls, len(x.Spans))
 			s.urls(*adderKeys)
 			if x.Answers.New != int64(*adderKeys) {
 				t.Errorf("Stats: %d answers are new, want %d", x.Answers.New, *adderKeys)

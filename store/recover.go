@@ -23,7 +23,7 @@ func (s *Store) recoverAll() error {
 	}
 	s.mu.registry = f.registry
 	s.maintainer.stored = f.registry.storeRow
-	s.time = newStoreTime(s.opts.Clock, f.registry.clock)
+	s.time = newStoreTime(s.opts.Clock, f.clock)
 	if err := s.openFilters(f); err != nil {
 		return err
 	}
@@ -117,7 +117,10 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.start(active, nil); err != nil {
 		return errors.Join(err, active.free())
 	}
-	return s.setFloor(uint64(s.opts.ExpectedURLs))
+	if err := s.setFloor(uint64(s.opts.ExpectedURLs)); err != nil {
+		return err
+	}
+	return s.setTTL(s.opts.TTL)
 }
 
 // removeLeftovers removes temporary files of ours, and log files that were
@@ -193,7 +196,7 @@ func (s *Store) recoverFile(c *wal.Chain, i int) error {
 	}
 	defer m.free()
 	file := c.Files[i].File
-	if m.count.Load() > 0 || len(changed.segments) > 0 || s.maintainer.tornLogs[file] {
+	if m.count.Load() > 0 || len(changed.segments)+len(changed.namespaces) > 0 || s.maintainer.tornLogs[file] {
 		if _, err := s.ingest(m, changed); err != nil {
 			return err
 		}

@@ -291,7 +291,7 @@ func newRegistry(floor uint64, ttl int64, clock clockStamp) *registry {
 	r := emptyRegistry()
 	r.storeRow = storeRow{
 		nextSegment: 1, nextNamespace: 1, nextIncarnation: 2,
-		bitmapGeneration: 1, floor: floor, clock: clock,
+		bitmapGeneration: 1, floor: floor, sizeSpan: 1, clock: clock,
 	}
 	r.namespaces[0] = namespaceRow{incarnation: 1, ttl: ttl}
 	return r

@@ -104,6 +104,9 @@ func (r *repairer) repairLog() error {
 	if err := r.makeUp(f.registry, f.chain, gaps); err != nil {
 		return err
 	}
+	if err := r.examineSalvaged(f); err != nil {
+		return err
+	}
 	if !r.o.Apply {
 		return r.countLog(s, f)
 	}
@@ -154,7 +157,7 @@ func (r *repairer) countLog(s *Store, f *found) (err error) {
 			return err
 		}
 	}
-	r.sumURLs(s.mu.registry, newStoreTime(s.opts.Clock, f.registry.clock).now(), added)
+	r.sumURLs(s.mu.registry, newStoreTime(s.opts.Clock, f.clock).now(), added)
 	return nil
 }
 
@@ -174,10 +177,7 @@ func (r *repairer) sumURLs(rows *registry, now int64, added map[segmentID]int64)
 func (r *repairer) flushLog(s *Store, f *found) error {
 	s.mu.registry = f.registry
 	s.maintainer.stored = f.registry.storeRow
-	s.time = newStoreTime(s.opts.Clock, f.registry.clock)
-	if err := r.examineSalvaged(s, f); err != nil {
-		return err
-	}
+	s.time = newStoreTime(s.opts.Clock, f.clock)
 	if err := s.examineFilters(f); err != nil {
 		return err
 	}
@@ -253,14 +253,14 @@ func (r *repairer) keepLog(s *Store, file uint64) error {
 }
 
 // examineSalvaged is examineRecords for a log with gaps.
-func (r *repairer) examineSalvaged(s *Store, f *found) error {
+func (r *repairer) examineSalvaged(f *found) error {
 	rows := f.registry.clone()
+	f.clock = rows.clock
 	for i, file := range f.chain.Files {
+		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File}
 		err := f.chain.Replay(i, func(rec wal.Record) error {
-			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
-				f.note(rec.Path, number)
-			}
+			f.see(rec)
 			if file.File <= f.registry.flushed {
 				return nil
 			}

@@ -263,19 +263,14 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 	}
 	forgets := false
 	defer func() { p.doubtful = forgets && len(gaps) > 0 }()
-	f := &found{chain: chain, registry: rows}
+	f := &found{chain: chain, registry: rows, clock: rows.clock}
+	defer func() { rows.clock = f.clock }()
 	for i, file := range chain.Files {
+		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File}
 		err := chain.Replay(i, func(rec wal.Record) error {
-			switch rec.Kind {
-			case recordIngest:
-				if number, _, clock, err := decodeIngest(rec.Payload); err == nil {
-					f.note(rec.Path, number)
-					if number > rows.ingest {
-						rows.clock = clock
-					}
-				}
-			case recordAdds, recordForgets:
+			f.see(rec)
+			if rec.Kind == recordAdds || rec.Kind == recordForgets {
 				if a, err := decodeAdds(rec.Payload); err == nil {
 					p.logWords(a, rec.Kind == recordForgets, file.File <= rows.flushed)
 				}

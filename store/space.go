@@ -63,8 +63,9 @@ type space struct {
 	known  bool // the disk says what is free
 	logger *slog.Logger
 
-	// compacting counts the calls of Compact that are under way.
-	compacting atomic.Int32
+	// digging counts what is under way that may write tables below the floor:
+	// calls of Compact, and drops.
+	digging atomic.Int32
 
 	mu      sync.Mutex // held to make the reserve and to give it up
 	stocked atomic.Bool
@@ -123,7 +124,7 @@ func (d *space) leaves(floor, n int64) error {
 // claim looks whether n bytes of a table may be written, and returns how many
 // may be until the next look.
 func (d *space) claim(path string, n int64) (bytes int64, err error) {
-	if d.compacting.Load() > 0 && isIn(path, pebbleDir) {
+	if d.digging.Load() > 0 && (isIn(path, pebbleDir) || isIn(path, tmpDir)) {
 		n = max(n, minStep)
 		return n, d.leaves(manifestBytes, n)
 	}
@@ -160,7 +161,7 @@ func (d *space) stock() {
 
 func (d *space) hasSpaceForReserve() bool {
 	free, known := d.free()
-	return known && free-reserveBytes >= d.floor && d.compacting.Load() == 0
+	return known && free-reserveBytes >= d.floor && d.digging.Load() == 0
 }
 
 func (d *space) hasReserve() bool {
@@ -207,6 +208,17 @@ func (d *space) giveUp() {
 	}
 	err := removeIfThere(d.fs, d.fs.PathJoin(d.dir, reserveName))
 	d.logger.Warn("store: the reserve is given up", "dir", d.dir, "err", err)
+}
+
+// below lets tables be written below the floor, with the reserve given up, for
+// what gives space back. What it returns ends that.
+func (d *space) below() (end func()) {
+	d.digging.Add(1)
+	d.giveUp()
+	return func() {
+		d.digging.Add(-1)
+		d.stock()
+	}
 }
 
 // spaceFS is a store's file system that minds its space.

@@ -30,7 +30,7 @@ func (id spanID) end() int64 {
 }
 
 // forever is later than any time.
-const forever = math.MaxInt64
+const forever int64 = math.MaxInt64
 
 const (
 	// spansOfTTL is how many spans a TTL has at least: what expires is late by
@@ -97,6 +97,11 @@ type spanSegment struct {
 	ends        int64
 }
 
+// is reports whether words of an incarnation may be in the segment.
+func (s *spanSegment) is(in *incarnation) bool {
+	return s.incarnation == in.number || s.incarnation == anyIncarnation
+}
+
 // of returns the segments of an incarnation, and maybe others.
 func (sp *span) of(incarnation uint64) []spanSegment {
 	if sp.segments[0].incarnation == anyIncarnation {
@@ -161,12 +166,15 @@ func (r *registry) wordsIn(ids []segmentID) (n uint64) {
 	return n
 }
 
-// ingestOf is the number of the last ingest that touched any of the segments.
-func (r *registry) ingestOf(ids []segmentID) (n uint64) {
-	for _, id := range ids {
-		n = max(n, r.segments[id].ingest)
+// ingests are, by span, the numbers of the last ingests that touched a segment
+// of it, also one that has no words any more; by the zero value, of all.
+func (r *registry) ingests() map[spanID]uint64 {
+	last := map[spanID]uint64{}
+	for _, row := range r.segments {
+		last[spanID{}] = max(last[spanID{}], row.ingest)
+		last[row.spanID()] = max(last[row.spanID()], row.ingest)
 	}
-	return n
+	return last
 }
 
 // closed reports that none of the segments takes words any more.

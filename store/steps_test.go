@@ -17,6 +17,9 @@ var steps = []string{
 	"pages-checked", "recovered-file",
 }
 
+// dropSteps are those of a drop.
+var dropSteps = []string{"drop", "dropped", "drop-removed"}
+
 // A cut is a world as a power loss at a step has left it, and how many keys
 // were answered before it was taken, and after.
 type cut struct {

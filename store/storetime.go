@@ -26,8 +26,8 @@ import (
 //     it, nothing is dropped, and store time runs on from the wall clock's or the
 //     stamp's, whichever is earlier.
 //
-// Of the two errors that a clock can cause, one is chosen throughout: too late
-// and never too early.
+// Where clocks leave a choice, less time has passed: a URL may expire late, but
+// not early. What remains is a wrong wall clock that nobody sets in ten minutes.
 const (
 	// probation is how long an operator and NTP have to set the wall clock.
 	probation = 10 * time.Minute
@@ -59,7 +59,8 @@ type storeTime struct {
 	allowed atomic.Bool
 
 	mu sync.Mutex // held by whoever changes base or allowed, and for:
-	// believed is the last stamp before the gap that is in doubt.
+	// believed is the last stamp before the gap that is in doubt. It and the
+	// next three matter until drops are allowed.
 	believed clockStamp
 	wrong    bool          // the wall clock is, and is not believed
 	left     time.Duration // of the probation, when it began
@@ -88,12 +89,8 @@ func newStoreTime(c Clock, last clockStamp) *storeTime {
 		return t
 	}
 	trust := t.reckonLocked()
-	switch {
-	case trust == gapConfirmed && last.left == 0 || planted.ClockBelieved:
-		t.allowed.Store(true)
-	case trust != wallWrong:
-		t.left = t.believed.leftAt(wallNanos(c))
-	}
+	t.left = t.believed.leftAt(wallNanos(c))
+	t.allowed.Store(trust == gapConfirmed && last.left == 0 || planted.ClockBelieved)
 	return t
 }
 
@@ -140,7 +137,7 @@ func (t *storeTime) tick() (stepped bool) {
 		t.reckonLocked()
 		return true
 	}
-	if !t.wrong && t.leftLocked() == 0 {
+	if t.leftLocked() == 0 {
 		t.allowed.Store(true)
 	}
 	return false
@@ -172,7 +169,6 @@ func (t *storeTime) accept() (at int64) {
 func (t *storeTime) acceptLocked() (at int64) {
 	at = wallNanos(t.clock)
 	t.setLocked(at)
-	t.wrong = false
 	t.allowed.Store(true)
 	return at
 }
@@ -275,11 +271,8 @@ func (c clockStamp) bounded() clockStamp {
 
 func boundTime(ns int64) int64 { return min(max(0, ns), maxStoreTime) }
 
-// addTime adds what is not negative to a time.
-func addTime(at, ns int64) int64 {
-	at = boundTime(at)
-	return at + min(ns, maxStoreTime-at)
-}
+// addTime adds what is not negative to a time, as far as the bound.
+func addTime(at, ns int64) int64 { return at + min(ns, max(0, maxStoreTime-at)) }
 
 // wallNanos is the wall clock in ns since 1970, or the nearest time in bounds.
 func wallNanos(c Clock) int64 {
@@ -343,7 +336,8 @@ func (t *storeTime) stats() ClockStats {
 
 func utc(ns int64) time.Time { return time.Unix(0, ns).UTC() }
 
-// isBehind reports that the wall clock is far behind the store's time.
+// isBehind reports that the wall clock is far behind the store's time, and not
+// believed.
 func (t *storeTime) isBehind() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

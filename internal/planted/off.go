@@ -11,6 +11,7 @@ const (
 	SeenBeforeWriteActive = false
 	SeenBeforeWriteFrozen = false
 	MemtableWordsInCache  = false
+	StampsLate            = false // rule 7
 	AckBeforeSync         = false
 	SyncStartedEarlier    = false // rule 11
 	NoChainCheck          = false // rule 12
@@ -32,4 +33,17 @@ const (
 	TokenIgnored          = false // claims
 	ClockBelieved         = false // rule 22
 	StampInDoubt          = false // rule 22
+	ForgetKeepsEpoch      = false // rule 4
+	MarkBeforeWrite       = false // filter
+	FillUnchecked         = false // rule 7
+	LastAddDecides        = false // rule 9
+	UnlinkBeforeSwitch    = false // rule 17
+	DroppedUnknown        = false // rule 16
+	DroppedFlushed        = false // rule 19
+	DropOverLive          = false // rule 19
+	ForgetUnsynced        = false // rule 20
+	ForgetReplayedLast    = false // rule 20
+	TombstoneLifted       = false // rule 20
+	StaleIncarnation      = false // rule 20
+	DropInDoubt           = false // rule 22
 )
