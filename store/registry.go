@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -323,6 +324,55 @@ func (r *registry) index() {
 			r.sizeSpan = max(r.sizeSpan, row.span+1)
 		}
 	}
+}
+
+// check refuses rows that cannot be together, whatever the log says on top of
+// them.
+func (r *registry) check() error {
+	if _, ok := r.namespaces[0]; !ok {
+		return errors.New("there is no default namespace")
+	}
+	named := make(map[string]uint32, len(r.namespaces))
+	for id, row := range r.namespaces {
+		if other, ok := named[row.name]; ok {
+			return fmt.Errorf("namespaces %d and %d have one name, %q", min(id, other), max(id, other), row.name)
+		}
+		named[row.name] = id
+	}
+	open := make(map[segmentKey]segmentID, len(r.segments))
+	for id, row := range r.segments {
+		space, ok := r.namespaces[row.namespace]
+		switch other, taken := open[row.key()]; {
+		case !ok:
+			return fmt.Errorf("segment %d is of namespace %d, which there is not", id, row.namespace)
+		case row.incarnation > space.incarnation:
+			return fmt.Errorf("segment %d is of incarnation %d of namespace %d, which has come to %d",
+				id, row.incarnation, row.namespace, space.incarnation)
+		case taken && row.state == segmentOpen:
+			return fmt.Errorf("segments %d and %d are open for the same", min(id, other), max(id, other))
+		case row.state == segmentOpen:
+			open[row.key()] = id
+		}
+	}
+	return nil
+}
+
+// checkNext refuses ids that are given once more.
+func (r *registry) checkNext() error {
+	for id := range r.segments {
+		if id >= r.nextSegment {
+			return fmt.Errorf("there is segment %d, and the next id is %d", id, r.nextSegment)
+		}
+	}
+	for id, row := range r.namespaces {
+		switch {
+		case id >= r.nextNamespace:
+			return fmt.Errorf("there is namespace %d, and the next id is %d", id, r.nextNamespace)
+		case row.incarnation >= r.nextIncarnation:
+			return fmt.Errorf("namespace %d is of incarnation %d, and the next is %d", id, row.incarnation, r.nextIncarnation)
+		}
+	}
+	return nil
 }
 
 // setSegment changes a segment's row by a record of the active log file.

@@ -132,11 +132,8 @@ func (r *repairer) countLog(s *Store, f *found) (err error) {
 	}
 	defer func() { err = errors.Join(err, wrapPebble(s.db.Close())) }()
 	s.mu.registry = f.registry.clone()
-	before, err := newUnflushed(f)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, before.table.free()) }()
+	var before unflushed
+	defer func() { err = errors.Join(err, before.free()) }()
 	added := map[segmentID]int64{}
 	for i, file := range f.chain.Files {
 		if !f.unflushed(file) {
@@ -152,10 +149,7 @@ func (r *repairer) countLog(s *Store, f *found) (err error) {
 			s.mu.registry.segments[id] = row
 			added[id] += m.wordsOf(id)
 		}
-		before.add(m)
-		if err := m.free(); err != nil {
-			return err
-		}
+		before = append(before, m)
 	}
 	r.sumURLs(s.mu.registry, newStoreTime(s.opts.Clock, f.clock).now(), added)
 	return nil
@@ -276,8 +270,8 @@ func (r *repairer) examineSalvaged(f *found) error {
 }
 
 // replaySalvaged makes the memtable of a file, as it is behind what is in Pebble
-// and, if that is not nil, in the files before.
-func (r *repairer) replaySalvaged(s *Store, c *wal.Chain, i int, before *unflushed) (*memtable, *registry, error) {
+// and in the files before that are not flushed.
+func (r *repairer) replaySalvaged(s *Store, c *wal.Chain, i int, before unflushed) (*memtable, *registry, error) {
 	file := c.Files[i]
 	m, err := newMemtable(logWords(file))
 	if err != nil {

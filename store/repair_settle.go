@@ -14,22 +14,31 @@ import (
 // that it forgets may not be there, because the record that added it is lost.
 // Without that the counts would be wrong.
 
-// unflushed is what the log files before one have done, where they are not
-// flushed.
-type unflushed struct {
-	table   *memtable
-	deleted map[segmentWord]struct{}
-}
+// unflushed are the memtables of the log files before one, where those are not
+// flushed. Their deletes are in order.
+type unflushed []*memtable
 
-func newUnflushed(f *found) (*unflushed, error) {
-	words := 0
-	for _, file := range f.chain.Files {
-		if f.unflushed(file) {
-			words += logWords(file)
+// holds reports whether a word is in a segment by what the files before say; known
+// is false if they say nothing.
+func (u unflushed) holds(at segmentWord) (holds, known bool) {
+	for _, m := range slices.Backward(u) {
+		if slot, found := m.find(at.word); found {
+			if n, ok := m.numbers[at.segment]; ok && m.number(slot) == n {
+				return true, true
+			}
+		}
+		if _, deleted := slices.BinarySearchFunc(m.deletes, at, segmentWord.compare); deleted {
+			return false, true
 		}
 	}
-	m, err := newMemtable(max(words, 64))
-	return &unflushed{m, map[segmentWord]struct{}{}}, err
+	return false, false
+}
+
+func (u unflushed) free() (err error) {
+	for _, m := range u {
+		err = errors.Join(err, m.free())
+	}
+	return err
 }
 
 // unflushed reports that what a log file holds is not in Pebble.
@@ -40,34 +49,22 @@ func (f *found) unflushed(file wal.FileInfo) bool {
 // logWords is how many words a file can hold.
 func logWords(file wal.FileInfo) int { return max(int(file.End-file.Start)/8, 64) }
 
-func (u *unflushed) add(m *memtable) {
-	for _, d := range m.deletes {
-		u.deleted[d] = struct{}{}
-	}
-	m.addTo(u.table, nil)
-}
-
-// holds reports whether a word is in a segment by what the files before say; known
-// is false if they say nothing.
-func (u *unflushed) holds(at segmentWord) (holds, known bool) {
-	if u == nil {
-		return false, false
-	}
-	if slot, found := u.table.find(at.word); found {
-		if n, ok := u.table.numbers[at.segment]; ok && u.table.number(slot) == n {
-			return true, true
-		}
-	}
-	_, deleted := u.deleted[at]
-	return false, deleted
-}
-
 // onlyDeletes leaves out the deletes of words that are not there.
-func (s *Store) onlyDeletes(m *memtable, before *unflushed) error {
+func (s *Store) onlyDeletes(m *memtable, before unflushed) error {
 	slices.SortFunc(m.deletes, segmentWord.compare)
 	all := slices.Compact(m.deletes)
 	m.deletes = nil
 	clear(m.deleted)
+	return s.deletesThere(all, before, func(d segmentWord) {
+		m.deletes = append(m.deletes, d)
+		m.deleted[d.segment]++
+	})
+}
+
+// deletesThere calls fn, in order, with those of the deletes, which are in order,
+// whose words are there.
+func (s *Store) deletesThere(all []segmentWord, before unflushed, fn func(segmentWord)) error {
+	all = slices.Clone(all)
 	for len(all) > 0 {
 		id, words := all[0].segment, []word{}
 		for len(all) > 0 && all[0].segment == id {
@@ -81,8 +78,7 @@ func (s *Store) onlyDeletes(m *memtable, before *unflushed) error {
 		for _, w := range words {
 			at := segmentWord{id, w}
 			if holds, known := before.holds(at); holds || !known && stored[w] {
-				m.deletes = append(m.deletes, at)
-				m.deleted[id]++
+				fn(at)
 			}
 		}
 	}
@@ -92,7 +88,7 @@ func (s *Store) onlyDeletes(m *memtable, before *unflushed) error {
 // onlyNew returns the memtable without the words that are elsewhere, and there
 // for as long. A sound log has none; one whose torn tail was dropped, and is
 // read now, may.
-func (s *Store) onlyNew(m *memtable, before *unflushed) (*memtable, error) {
+func (s *Store) onlyNew(m *memtable, before unflushed) (*memtable, error) {
 	r := s.mu.registry
 	seen := map[word]bool{}
 	err := m.bySegment(m.ids(), sortedPart, func(id segmentID, words []word) error {

@@ -215,6 +215,13 @@ func (s *Store) serveReplayed(f *found) error {
 		}
 		tables = append(tables, m)
 	}
+	for _, m := range tables { // a later file may have changed when words end
+		for _, seg := range m.segments {
+			if row, ok := r.segments[seg.id]; ok {
+				m.setEnds(seg.id, row.ends)
+			}
+		}
+	}
 	// More than one file above the flushed one is rare, and those behind the
 	// second hold no words but in a store that was killed in its recovery.
 	active, frozen, err := fold(tables)
@@ -231,25 +238,28 @@ func (s *Store) serveReplayed(f *found) error {
 	return s.start(active, frozen)
 }
 
-// fold makes two memtables of any number: the last one, and one with the words
-// of all others.
+// fold makes two memtables of any number: the last one, and one with what was done
+// in all others.
 func fold(tables []*memtable) (active, frozen *memtable, err error) {
-	for len(tables) > 2 {
-		a, b := tables[0], tables[1]
-		sum, err := newMemtable(int(a.count.Load()+b.count.Load()) + 1)
-		if err != nil {
+	last := len(tables) - 1
+	if last < 2 {
+		if last == 1 {
+			frozen = tables[0]
+		}
+		return tables[last], frozen, nil
+	}
+	words := 0
+	for _, m := range tables[:last] {
+		words += int(m.count.Load())
+	}
+	if frozen, err = newMemtable(words + 1); err != nil {
+		return nil, nil, err
+	}
+	for _, m := range tables[:last] {
+		m.addTo(frozen, nil)
+		if err := m.free(); err != nil {
 			return nil, nil, err
 		}
-		for _, m := range []*memtable{a, b} {
-			m.addTo(sum, nil)
-			if err := m.free(); err != nil {
-				return nil, nil, err
-			}
-		}
-		tables = append([]*memtable{sum}, tables[2:]...)
 	}
-	if len(tables) == 2 {
-		frozen = tables[0]
-	}
-	return tables[len(tables)-1], frozen, nil
+	return tables[last], frozen, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -54,6 +55,7 @@ const (
 	readsFail    = "adds and lookups that need it return an error"
 	notTheStores = "answers from it are another store's"
 	isBuiltAnew  = "the store opens without it, answers from Pebble, keeps the file and builds a new one"
+	idsTaken     = "what is made later takes the place of what is there"
 	isSetAgain   = "no answer rests on it: it is set again from Pebble while the store is open"
 )
 
@@ -166,7 +168,8 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, vo VerifyOptions) (e
 		r.add(s.logDir(), doesNotOpen, bad)
 		r.noteTorn(f.chain)
 		if bad == nil {
-			r.URLs = s.countReplayed(r, f)
+			r.add(fsys.PathJoin(s.dir, pebbleDir), idsTaken, f.registry.checkNext())
+			r.URLs = s.countReplayed(r, f, vo.Deep, db)
 		}
 	}
 	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, progress: vo.Progress}
@@ -185,8 +188,17 @@ func (r *Report) noteTorn(c *wal.Chain) {
 }
 
 // countReplayed replays the log in memory and returns the number of URLs, or
-// -1 if that cannot be told.
-func (s *Store) countReplayed(r *Report, f *found) int64 {
+// -1 if that cannot be told. If it is to go deep, each word that the log forgets
+// must be there by then: or the number is too low.
+func (s *Store) countReplayed(r *Report, f *found, deep bool, db *pebble.DB) int64 {
+	s.db = db
+	defer func() { s.db = nil }()
+	var before unflushed
+	defer func() {
+		if err := before.free(); err != nil {
+			r.Notes = append(r.Notes, err.Error())
+		}
+	}()
 	words := make(map[segmentID]int64)
 	for id, row := range f.registry.segments {
 		words[id] = int64(row.words)
@@ -207,8 +219,9 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 		for id, n := range m.deleted {
 			words[id] -= n
 		}
-		if err := m.free(); err != nil {
-			r.Notes = append(r.Notes, err.Error())
+		before = append(before, m)
+		if deep {
+			r.add(file.Path, countWrong, s.checkDeletes(m, before[:len(before)-1]))
 		}
 	}
 	now := newStoreTime(s.opts.Clock, f.clock).now()
@@ -219,6 +232,27 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 		}
 	}
 	return urls
+}
+
+// checkDeletes refuses a memtable that deletes words which are not there.
+func (s *Store) checkDeletes(m *memtable, before unflushed) error {
+	slices.SortFunc(m.deletes, segmentWord.compare)
+	var all, there []segmentWord
+	for _, d := range m.deletes {
+		if _, ok := s.mu.registry.segments[d.segment]; ok { // else it was dropped
+			all = append(all, d)
+		}
+	}
+	err := s.deletesThere(slices.Compact(slices.Clone(all)), before, func(d segmentWord) { there = append(there, d) })
+	if err != nil || len(there) == len(all) {
+		return err
+	}
+	n := 0
+	for n < len(there) && all[n] == there[n] {
+		n++
+	}
+	return fmt.Errorf("it forgets word %016x of segment %d, and %d more, which are not there by then",
+		all[n].word, all[n].segment, len(all)-len(there)-1)
 }
 
 // Verify checks an open store, while it goes on taking calls; flushes wait
@@ -251,6 +285,8 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	stored, err := s.loadRegistry(s.db)
 	if err != nil {
 		r.add(pebbleDir, doesNotOpen, err)
+	} else if err := stored.checkNext(); err != nil {
+		r.add(pebbleDir, idsTaken, err)
 	} else if stored.ingest != rows.ingest || stored.flushed != rows.flushed || stored.words() != rows.words() {
 		r.fault(pebbleDir, -1, countWrong, "the registry's row says ingest %d, log file %d and %d words, and the store %d, %d and %d",
 			stored.ingest, stored.flushed, stored.words(), rows.ingest, rows.flushed, rows.words())
