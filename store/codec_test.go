@@ -40,7 +40,7 @@ func TestStoreRow(t *testing.T) {
 		want := storeRow{
 			ingest: rng.Uint64(), flushed: rng.Uint64(), flushedLSN: rng.Uint64(),
 			nextSegment: segmentID(rng.Uint32() | 1), nextNamespace: rng.Uint32() | 1, nextIncarnation: rng.Uint64() | 1,
-			bitmapGeneration: rng.Uint64(), counterGen: rng.Uint64(), forgetNumber: rng.Uint64(),
+			bitmapGeneration: rng.Uint64(), counterGen: rng.Uint64(), leaked: rng.Uint64(),
 			floor: 1 + rng.Uint64N(MaxExpectedURLs), clock: someStamp(rng),
 		}
 		b := appendStoreRow(nil, &want)
@@ -93,12 +93,12 @@ func TestNamespaceRow(t *testing.T) {
 
 func TestSegmentRow(t *testing.T) {
 	rng := seeded(t)
-	for _, state := range []segmentState{segmentOpen, segmentClosed} {
+	for _, state := range []segmentState{segmentOpen, segmentClosed, segmentCounted, segmentSubtracted} {
 		want := segmentRow{
 			namespace: rng.Uint32(), incarnation: rng.Uint64(), spanKind: spanSize, state: state,
 			span: rng.Uint64(), words: rng.Uint64(), ingest: rng.Uint64(), closedIn: rng.Uint64(), ends: forever,
 		}
-		if state == segmentClosed {
+		if state != segmentOpen {
 			want.spanKind, want.spanLog2, want.span = spanTime, 12, 400_000
 			want.ends = want.spanID().end() - 5
 		}
@@ -121,7 +121,7 @@ func TestSegmentRow(t *testing.T) {
 		}
 		for what, bad := range map[string][]byte{
 			"version": changed(b, 0, registryVersion+1), "span kind 0": changed(b, 8, 0), "span kind": changed(b, 8, byte(spanTime)+1),
-			"state 0": changed(b, 9, 0), "state": changed(b, 9, byte(segmentClosed)+1),
+			"state 0": changed(b, 9, 0), "state": changed(b, 9, byte(segmentSubtracted)+1),
 		} {
 			_, err := decodeSegmentRow(bad)
 			is(t, what, err, ErrVersion)

@@ -152,7 +152,7 @@ var (
 	namedFields  = []field{{4, "  namespace"}, {4, "  reserved"}, {8, "  incarnation"}, {8, "  time to live: ns"}, {8, "  name"}}
 	forgetFields = []field{{4, "  segment that the words were live in"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}}
 	clockRecord  = []field{{8, "  store time: ns since 1970"}}
-	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  forget number, 0: none"}}
+	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  words leaked"}}
 	floorFields  = []field{{8, "  URLs"}}
 	ingestFields = concat([]field{{8, "  ingest number"}, {8, "  flushed log file"}}, clockFields("  "))
 )
@@ -181,7 +181,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	must(log.Prepare(logMeta(formatClock)))
 	log.Switch()
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
-	log.Append(recordBitmap, appendBitmap(nil, 2))
+	log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{generation: 2}))
 	log.Append(recordFloor, appendFloor(nil, 1_000_000))
 	log.Append(recordNamed, appendNamed(nil, 1, &namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}))
 	log.Append(recordShut, appendShut(nil, spanID{spanTime, 16, 27005}))
@@ -314,7 +314,7 @@ func formatDumps(t *testing.T) map[string]string {
 				{8, "next incarnation"},
 				{8, "generation of the bitmap"},
 				{8, "generation of the counters: none"},
-				{8, "last forget that the counters know: none"},
+				{8, "forgotten words that the counters count: none"},
 				{8, "floor: URLs that the bitmap is made for at least"},
 				{8, "size span that takes words"},
 				{8, "words that left, and whose bits the bitmap has"},
@@ -390,7 +390,7 @@ func TestFormatReads(t *testing.T) {
 		t.Errorf("segment row is %+v, %v, want %+v", row, err, formatSegment)
 	}
 	store := storeRow{ingest: 1, flushed: 2, flushedLSN: 3, nextSegment: 4, nextNamespace: 5, nextIncarnation: 6,
-		bitmapGeneration: 7, counterGen: 8, forgetNumber: 9, floor: 10, clock: formatClock}
+		bitmapGeneration: 7, counterGen: 8, leaked: 9, floor: 10, clock: formatClock}
 	if got, err := decodeStoreRow(appendStoreRow(nil, &store)); err != nil || got != store {
 		t.Errorf("store row is %+v, %v, want %+v", got, err, store)
 	}

@@ -58,8 +58,8 @@ func (p *tablesPlan) newRegistry(clock clockStamp) *registry {
 			row.state = segmentClosed // a later one was made
 		}
 		row.words, row.ingest, row.closedIn = uint64(n), 1, 0
-		if row.state == segmentClosed {
-			row.closedIn = 1
+		if row.state != segmentOpen {
+			row.state, row.closedIn = segmentClosed, 1 // the new store has no counters
 		}
 		r.segments[id] = row
 	}

@@ -13,7 +13,8 @@ import (
 // VerifyOptions say how much Verify reads.
 type VerifyOptions struct {
 	// Deep reads everything: every word of a live segment must be in the
-	// bitmap and in its segment filter, counts must be exact, every table must
+	// bitmap, in its segment filter, and in the counters if the segment is
+	// counted, counts must be exact, every table must
 	// be this store's, and Pebble's own checks must pass. Without it only
 	// headers, checksums, the filters' pages, the log's chain and the registry
 	// are read.
@@ -145,9 +146,13 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 	if f.chain != nil {
 		bad = s.examineRecords(f)
 	}
-	if err := s.examineFilters(f); err != nil {
+	if err := errors.Join(s.examineFilters(f), s.examineCounters(f)); err != nil {
 		r.add(s.dir, doesNotOpen, err)
 		return nil
+	}
+	if bad := f.badCounters; bad != nil {
+		r.add(bad.path, countersBuiltAnew, bad.bad)
+		s.maintainer.countersLost = reasonOf(bad.bad)
 	}
 	if err := s.openFilters(f); err != nil {
 		r.add(s.dir, doesNotOpen, err)
@@ -169,8 +174,11 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 	}
 	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, progress: o.Progress}
 	v.bitmap, v.filters = s.current.Load().bitmap, s.maintainer.filters
-	if err := v.pages(); err != nil || !o.Deep {
+	if err := v.pages(); err != nil {
 		return err
+	}
+	if !o.Deep {
+		return v.counters()
 	}
 	return v.deep()
 }
@@ -365,6 +373,9 @@ func (b *bitCheck) count(words []word) error {
 // bitsOf are the filters that a segment must be in.
 func (v *verifier) bitsOf(row *segmentRow) (must []*bitCheck) {
 	for _, f := range []*filter{v.bitmap, v.filters[row.spanID()]} {
+		if row.state == segmentSubtracted {
+			continue // nobody looks into it
+		}
 		if f != nil && f.Filter != nil && (v.open || row.ingest <= f.header().Ingest) {
 			must = append(must, &bitCheck{filter: f})
 		}
@@ -378,7 +389,7 @@ func (v *verifier) deep() error {
 			return err
 		}
 	}
-	if err := v.strays(); err != nil {
+	if err := errors.Join(v.strays(), v.counters()); err != nil {
 		return err
 	}
 	v.tables()
