@@ -157,7 +157,7 @@ func (e *expirer) atRest() error {
 	}
 	x := e.s.Stats()
 	fmt.Printf("at rest: %d live URLs, %.2f bytes each; %d spans; bitmap for %d with %d words that have left\n",
-		x.URLs, float64(bytes)/float64(x.URLs), len(x.Segments), x.Bitmap.Capacity, x.Bitmap.Dead)
+		x.URLs, float64(bytes)/float64(x.URLs), len(x.Spans), x.Bitmap.Capacity, x.Bitmap.Dead)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -285,4 +286,37 @@ func TestMaxClaims(t *testing.T) {
 	must(t, claims[0].Commit(t.Context(), 0))
 	s.claim(New, key(5), 0)
 	s.urls(2)
+}
+
+// TestClaimMemory compares what Stats counts for claims with what the heap
+// grows by, while they are held and when they are not any more.
+func TestClaimMemory(t *testing.T) {
+	s := inMemory(t).open()
+	const n = 200_000
+	before := s.Stats().Memory
+	if before.Claims != 0 {
+		t.Errorf("without claims: %d bytes", before.Claims)
+	}
+	claims, answers, all := make([]Claim, n), make([]Answer, n), keys(0, n)
+	heap := heapBytes()
+	must(t, s.ClaimBatch(t.Context(), all, 0, claims, answers))
+	took := int64(heapBytes() - heap)
+	runtime.KeepAlive(all)
+	counted := s.Stats().Memory
+	if counted.Claims != n*claimBytes || counted.Claims < took || counted.Claims > 2*took {
+		t.Errorf("%d claims take %d bytes, and count as %d", n, took, counted.Claims)
+	}
+	if sum := counted.Memtables + counted.Cache + counted.BlockCache + counted.Log + counted.Claims; counted.Anonymous != sum {
+		t.Errorf("anonymous memory is %d, and its parts are %d", counted.Anonymous, sum)
+	}
+	for _, c := range claims {
+		must(t, c.Release())
+	}
+	if got := s.Stats().Memory.Claims; got != counted.Claims {
+		t.Errorf("when all are released they count as %d, want %d", got, counted.Claims)
+	}
+	s.close()
+	if got := s.Stats().Memory.Claims; got != 0 {
+		t.Errorf("after Close they count as %d", got)
+	}
 }

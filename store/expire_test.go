@@ -2,7 +2,6 @@ package store
 
 import (
 	"io/fs"
-	"math/rand/v2"
 	"path/filepath"
 	"testing"
 	"time"
@@ -319,7 +318,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestManyNamespaces has small ones, drops one, and counts exactly.
 func TestManyNamespaces(t *testing.T) {
-	const n = 1000
+	const n = 10_000
 	w := inMemory(t)
 	w.memtableWords = 4000
 	s := w.open()
@@ -348,7 +347,7 @@ func TestManyNamespaces(t *testing.T) {
 	check(s)
 	s.flush()
 	check(s)
-	gone := rand.IntN(n)
+	gone := rng.IntN(n)
 	must(t, s.DropNamespace(t.Context(), name(gone)))
 	counts[gone] = 0
 	check(s)

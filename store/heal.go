@@ -143,7 +143,9 @@ func (s *Store) syncFilters() error {
 	r := s.mu.registry.clone()
 	s.mu.Unlock()
 	err := s.filters(func(f *filter, of []segmentID) (bool, error) {
-		if f.Filter == nil || f.header().Ingest >= r.ingestOf(of) {
+		// One whose last words are gone already, with their segment, has
+		// nothing to say of later, and changed pages without their sums.
+		if f.Filter == nil || f.header().Ingest >= r.ingestOf(of) && !f.Changed() {
 			return true, nil
 		}
 		if err := f.Sync(r.ingest); err != nil {

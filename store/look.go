@@ -37,9 +37,10 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 
 	var hits int64
 	p.open, p.rests, p.filtered = p.open[:0], 0, filtered{}
+	coarse := st.cache.coarse(p.now)
 	clear(p.at)
 	for i, w := range p.words {
-		if p.verb != verbForget && st.cache.has(w, p.now) {
+		if p.verb != verbForget && st.cache.has(w, coarse) {
 			hits++
 			continue
 		}

@@ -41,10 +41,12 @@ func (h *hasher) incarnation(number uint64) *incarnation {
 }
 
 // Forever is the TTL of a key that does not expire.
-const Forever time.Duration = forever
+const Forever = time.Duration(forever)
 
 // NamespaceOptions are the settings of a namespace. They are recorded.
 type NamespaceOptions struct {
+	// MustExist refuses to make a namespace (ErrNotExist). It is not recorded.
+	MustExist bool
 	// TTL is how long a key is seen after it was added, if the add says nothing
 	// else. 0 leaves a namespace as it is, and gives a new one the TTL of the
 	// store, which is the default namespace's.
@@ -110,10 +112,12 @@ func (s *Store) namespaceNamed(name string) (*namespace, error) {
 	defer s.mu.Unlock()
 	core, ok := s.mu.named[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: namespace %q", ErrNotExist, name)
+		return nil, noNamespace(name)
 	}
 	return core, nil
 }
+
+func noNamespace(name string) error { return fmt.Errorf("%w: namespace %q", ErrNotExist, name) }
 
 // openNamespaces makes what handles share, from the registry's rows.
 func (s *Store) openNamespaces() {
@@ -152,8 +156,9 @@ func (s *Store) OpenNamespace(name string, o *NamespaceOptions) (*Namespace, err
 		return &Namespace{s: s, core: &namespace{name: name}}, nil
 	}
 	var ttl time.Duration
+	mustExist := false
 	if o != nil {
-		ttl = o.TTL
+		ttl, mustExist = o.TTL, o.MustExist
 	}
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -166,6 +171,10 @@ func (s *Store) OpenNamespace(name string, o *NamespaceOptions) (*Namespace, err
 	}
 	s.mu.Lock()
 	core := s.mu.named[name]
+	if core == nil && mustExist {
+		s.mu.Unlock()
+		return nil, noNamespace(name)
+	}
 	recorded := core != nil && (ttl == 0 || s.mu.registry.namespaces[core.id].ttl == int64(ttl))
 	s.mu.Unlock()
 	if !recorded {

@@ -170,7 +170,7 @@ type Options struct {
 	// ErrTooManyClaims. Those that have expired and that nobody has asked for
 	// since may count for up to a second. Default: 1,000,000. A claim takes 35
 	// to 56 bytes, beside MemoryBytes: 56 MB for a million, which are kept
-	// until Close for the claims to come.
+	// until Close for the claims to come; see MemoryStats.Claims.
 	MaxClaims int
 
 	// Logger is told what recovery found and what Pebble does in the

@@ -38,8 +38,8 @@ func TestManyAdders(t *testing.T) {
 			began := time.Now()
 			manyAdders(t, s, *adderKeys, seeded(t).Uint64())
 			x := s.Stats()
-			t.Logf("%v; %d flushes, %d stalls, %d segments", time.Since(began).Round(time.Millisecond),
-				x.Flush.Flushes, x.Flush.Stalls, len(x.Segments))
+			t.Logf("%v; %d flushes, %d stalls, %d spans", time.Since(began).Round(time.Millisecond),
+				x.Flush.Flushes, x.Flush.Stalls, len(x.Spans))
 			s.urls(*adderKeys)
 			if x.Answers.New != int64(*adderKeys) {
 				t.Errorf("Stats: %d answers are new, want %d", x.Answers.New, *adderKeys)

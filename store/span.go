@@ -30,7 +30,7 @@ func (id spanID) end() int64 {
 }
 
 // forever is later than any time.
-const forever = math.MaxInt64
+const forever int64 = math.MaxInt64
 
 const (
 	// spansOfTTL is how many spans a TTL has at least: what expires is late by

@@ -69,8 +69,8 @@ func TestSpanFilters(t *testing.T) {
 			s.healthy()
 			x := s.Stats()
 			spans := len(s.current.Load().spans)
-			if spans < 15 || x.Filters.Filters != spans || len(x.Segments) != spans {
-				t.Errorf("%d spans, %d filters, %d segments", spans, x.Filters.Filters, len(x.Segments))
+			if spans < 15 || x.Filters.Filters != spans || len(x.Spans) != spans {
+				t.Errorf("%d spans, %d filters, %d in Stats", spans, x.Filters.Filters, len(x.Spans))
 			}
 			if got := w.files(isSpanFilterName); len(got) != spans {
 				t.Errorf("%d spans, and the files %q", spans, got)

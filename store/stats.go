@@ -13,7 +13,12 @@ import (
 // in URLs unless they say otherwise; counters run from Open.
 type Stats struct {
 	// URLs is the exact number of URLs that the store has seen.
-	URLs       int64  `json:"urls"`
+	URLs int64 `json:"urls"`
+	// Namespaces is how many there are, the default one too, and TTL that of
+	// the default one, Forever where nothing else was said.
+	Namespaces int           `json:"namespaces"`
+	TTL        time.Duration `json:"ttl_ns"`
+
 	Dir        string `json:"dir"`
 	Hash       string `json:"hash"`
 	KeyProfile string `json:"key_profile"`
@@ -33,8 +38,12 @@ type Stats struct {
 	Compaction CompactionStats `json:"compaction"`
 	Cache      CacheStats      `json:"cache"`
 	Memtable   MemtableStats   `json:"memtable"`
-	Segments   []SegmentStats  `json:"segments"`
-	Recovery   RecoveryStats   `json:"recovery"`
+	// Spans are those that have segments, the newest first. There are some
+	// dozens, however many namespaces and segments there are.
+	Spans    []SpanStats   `json:"spans"`
+	Expiry   ExpiryStats   `json:"expiry"`
+	Clock    ClockStats    `json:"clock"`
+	Recovery RecoveryStats `json:"recovery"`
 
 	// FalseSeenOdds is the probability that the next new URL is answered
 	// "seen" because its digest is that of another one: URLs / 2^64.
@@ -99,6 +108,9 @@ type MemoryStats struct {
 	Cache      int64 `json:"cache"`       // anonymous
 	BlockCache int64 `json:"block_cache"` // anonymous
 	Log        int64 `json:"log"`         // anonymous
+	// Claims counts 56 bytes for each of the most claims that were held at
+	// once since Open: what they take at most. The table does not shrink.
+	Claims     int64 `json:"claims"` // anonymous
 	Anonymous  int64 `json:"anonymous"`
 	FileBacked int64 `json:"file_backed"` // the mapped bitmap and segment filters
 }
@@ -213,14 +225,6 @@ type MemtableStats struct {
 	Frozen   int64 `json:"frozen"`
 }
 
-// SegmentStats describe one live segment.
-type SegmentStats struct {
-	ID     uint32 `json:"id"`
-	URLs   int64  `json:"urls"` // in Pebble
-	Closed bool   `json:"closed"`
-	Ingest uint64 `json:"ingest"` // number of the last ingest that touched it
-}
-
 // RecoveryStats say what Open found and did.
 type RecoveryStats struct {
 	// Clean says that there was nothing to replay.
@@ -272,14 +276,26 @@ func (s *Store) Stats() Stats {
 	if s.waiting != nil {
 		return s.waiting.stats()
 	}
+	x := Stats{
+		Dir:        s.dir,
+		Hash:       s.identity.hasher.hash.String(),
+		KeyProfile: s.identity.profile,
+		Durability: s.opts.Durability.String(),
+		Promise:    s.promise(),
+		Clock:      s.time.stats(),
+		Recovery:   s.recovery,
+		Degraded:   []string{},
+		Unverified: []string{},
+		Warnings:   []string{},
+	}
 	s.mu.Lock()
 	row := s.mu.registry.storeRow
 	inPebble := s.mu.registry.words()
-	segments := s.segmentStatsLocked()
-	urls := s.urlsLocked()
+	s.lifeStatsLocked(&x)
+	x.URLs = s.urlsLocked()
 	st := s.current.Load()
 	active := st.active.count.Load()
-	claims := len(s.mu.claims.held)
+	claims, claimBytes := len(s.mu.claims.held), s.mu.claims.bytes()
 	var frozen, memtables int64
 	if st.frozen != nil {
 		frozen = st.frozen.count.Load()
@@ -291,25 +307,13 @@ func (s *Store) Stats() Stats {
 	}
 	s.mu.Unlock()
 
-	x := Stats{
-		URLs:       urls,
-		Dir:        s.dir,
-		Hash:       s.identity.hasher.hash.String(),
-		KeyProfile: s.identity.profile,
-		Durability: s.opts.Durability.String(),
-		Promise:    s.promise(),
-		Segments:   segments,
-		Recovery:   s.recovery,
-		Memtable:   MemtableStats{Capacity: int64(s.memtableLimit), Active: active, Frozen: frozen},
-		Degraded:   []string{},
-		Unverified: []string{},
-		Warnings:   []string{},
-	}
+	x.Memtable = MemtableStats{Capacity: int64(s.memtableLimit), Active: active, Frozen: frozen}
 	s.counterStats(&x)
 	x.Claims.Held = int64(claims)
 	x.Flush.IngestNumber = row.ingest
 	x.Memory.Memtables = memtables
 	x.Memory.Cache = s.current.Load().cache.bytes()
+	x.Memory.Claims = claimBytes
 	s.logStats(&x)
 	if view, slot := s.enter(); view != nil {
 		s.pebbleStats(&x)
@@ -317,7 +321,7 @@ func (s *Store) Stats() Stats {
 		s.filterStats(&x, view)
 		slot.leave()
 	}
-	x.Memory.Anonymous = x.Memory.Memtables + x.Memory.Cache + x.Memory.BlockCache + x.Memory.Log
+	x.Memory.Anonymous = x.Memory.Memtables + x.Memory.Cache + x.Memory.BlockCache + x.Memory.Log + x.Memory.Claims
 	x.Disk.Reserve = s.space.reserved()
 	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Filters + x.Disk.Counters + x.Disk.Log + x.Disk.Reserve
 	if x.URLs > 0 {
@@ -330,23 +334,14 @@ func (s *Store) Stats() Stats {
 	return x
 }
 
-func (s *Store) segmentStatsLocked() []SegmentStats {
-	segments := []SegmentStats{}
-	for _, id := range s.mu.registry.ids() {
-		row := s.mu.registry.segments[id]
-		segments = append(segments, SegmentStats{
-			ID: uint32(id), URLs: int64(row.words), Closed: row.state != segmentOpen, Ingest: row.ingest,
-		})
-	}
-	return segments
-}
-
 func (s *Store) counterStats(x *Stats) {
 	c := &s.counters
 	x.Answers = AnswerStats{New: c.answeredNew.Load(), Seen: c.answeredSeen.Load(), Busy: c.answeredBusy.Load()}
 	x.Claims = ClaimStats{
 		Granted: c.claimsGranted.Load(), Lost: c.claimsLost.Load(), Expired: c.claimsExpired.Load(),
 	}
+	x.Expiry.DroppedURLs, x.Expiry.DroppedSegments = c.dropWords.Load(), c.drops.Load()
+	x.Expiry.Forgotten = c.forgotten.Load()
 	x.Cache = CacheStats{
 		Slots: s.current.Load().cache.bytes() / 8, Hits: c.cacheHits.Load(), Misses: c.cacheMisses.Load(), Gets: c.gets.Load(),
 	}
@@ -468,6 +463,9 @@ func (s *Store) warn(x *Stats) {
 	}
 	if b.Negatives+b.FalseMaybes >= minRateSample && b.MeasuredRate > 2*b.DesignedRate {
 		warn("the bitmap lets %.3f %% through, and was designed for %.3f %%", 100*b.MeasuredRate, 100*b.DesignedRate)
+	}
+	if x.Clock.Warning != "" && s.expires.Load() {
+		warn("%s", x.Clock.Warning)
 	}
 	for _, d := range x.Degraded {
 		warn("degraded: %s; answers are exact and take longer until it is built anew", d)

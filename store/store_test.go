@@ -345,8 +345,8 @@ func TestStatsCounts(t *testing.T) {
 	s.flush()
 	s.add(New, keys(1000, 1010)...)
 	x = s.Stats()
-	if x.URLs != 1010 || x.Memtable.Active != 10 || len(x.Segments) != 1 || x.Segments[0].URLs != 1000 {
-		t.Errorf("after the flush: %d URLs, memtable %+v, segments %+v", x.URLs, x.Memtable, x.Segments)
+	if x.URLs != 1010 || x.Memtable.Active != 10 || len(x.Spans) != 1 || x.Spans[0].URLs != 1000 {
+		t.Errorf("after the flush: %d URLs, memtable %+v, spans %+v", x.URLs, x.Memtable, x.Spans)
 	}
 	eventually(t, "Stats of the flush", func() bool { // counted when it has tidied up
 		x = s.Stats()
@@ -450,15 +450,19 @@ func TestSegments(t *testing.T) {
 	check := func() {
 		t.Helper()
 		x := s.Stats()
-		if len(x.Segments) != (n+499)/500 {
-			t.Fatalf("got %d segments of %d URLs, want %d", len(x.Segments), n, (n+499)/500)
+		if len(x.Spans) != (n+499)/500 {
+			t.Fatalf("got %d spans of %d URLs, want %d", len(x.Spans), n, (n+499)/500)
 		}
-		for i, seg := range x.Segments {
-			if seg.ID != uint32(i+1) || seg.Closed != (seg.URLs == 500) {
-				t.Errorf("segment %d: %+v", i+1, seg)
+		for i, sp := range x.Spans {
+			urls := int64(500)
+			if i == 0 && n%500 > 0 {
+				urls = int64(n % 500)
+			}
+			if want := (SpanStats{Kind: "size", Segments: 1, URLs: urls, Closed: urls == 500}); sp != want {
+				t.Errorf("span %d: got %+v, want %+v", i, sp, want)
 			}
 		}
-		last := len(x.Segments)
+		last := len(x.Spans)
 		for i, sp := range s.current.Load().spans {
 			if want := []segmentID{segmentID(last - i)}; !slices.Equal(sp.ids(), want) {
 				t.Errorf("span %d is of segments %v, want %v", i, sp.segments, want)

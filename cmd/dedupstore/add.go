@@ -19,21 +19,22 @@ is empty or longer than 1 MiB, nothing is added and the exit code is 6.
 Examples:
 
     dedupstore add https://example.com/ https://example.com/about
+    dedupstore add --namespace images --ttl 30d https://example.com/logo.png
 `
 
 func newAdd(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "add URL...", Long: addUsage, Args: cobra.MinimumNArgs(1)}
-	var o store.Options
-	addFlags(cmd, &o)
+	var a adding
+	addFlags(cmd, &a)
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
 		if err := checkArgs(urls); err != nil {
 			return err
 		}
-		s, err := p.openOrMake(o)
+		s, n, err := p.openAdding(a)
 		if err != nil {
 			return err
 		}
-		_, err = p.answerArgs(cmd.Context(), urls, s.AddBatch)
+		_, err = p.answerArgs(cmd.Context(), urls, n.AddBatch)
 		return closeStore(s, err)
 	}
 	return cmd

@@ -15,6 +15,7 @@ an argument is empty or longer than 1 MiB, nothing is answered and the exit code
 is 6. Any number of checks may use a store at once, and none while a process
 adds to it.
 
+    --namespace NAME      the namespace that is asked; -n for short
     --canon NAME          how a URL becomes a key; the only one yet is none
     --memory SIZE         memory to use (default: 256MiB)
 ` + storeFlagsUsage + `
@@ -29,6 +30,8 @@ func newCheck(p *program) *cobra.Command {
 	o := store.Options{ReadOnly: true}
 	canonFlag(cmd, &o)
 	memoryFlag(cmd, &o)
+	var name string
+	namespaceFlag(cmd, &name)
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
 		if err := checkArgs(urls); err != nil {
 			return err
@@ -37,22 +40,26 @@ func newCheck(p *program) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return closeStore(s, p.check(cmd, s, urls))
+		n, err := p.namespace(s, name)
+		if err == nil {
+			err = p.check(cmd, n, urls)
+		}
+		return closeStore(s, err)
 	}
 	return cmd
 }
 
 // check answers urls, or standard input if there are none.
-func (p *program) check(cmd *cobra.Command, s *store.Store, urls []string) error {
+func (p *program) check(cmd *cobra.Command, n *store.Namespace, urls []string) error {
 	ctx := cmd.Context()
 	var someNew bool
 	var err error
 	if len(urls) > 0 {
-		someNew, err = p.answerArgs(ctx, urls, s.HasBatch)
+		someNew, err = p.answerArgs(ctx, urls, n.HasBatch)
 	} else {
 		err = eachBatch(ctx, nil, p.stdin, func(b *batch) error {
-			n, err := p.answer(ctx, b.keys, s.HasBatch)
-			someNew = someNew || n
+			some, err := p.answer(ctx, b.keys, n.HasBatch)
+			someNew = someNew || some
 			p.report(b)
 			return err
 		})

@@ -25,7 +25,7 @@ Examples:
 func newCompact(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "compact", Long: compactUsage, Args: cobra.NoArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, err := store.Open(p.dir, &store.Options{MustExist: true})
+		s, err := p.openAny(store.Options{MustExist: true})
 		if err != nil {
 			return err
 		}

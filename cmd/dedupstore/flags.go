@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -65,16 +66,31 @@ func birthFlags(cmd *cobra.Command, o *store.Options) {
 	cmd.Flags().Var(newValue(&o.ExpectedURLs, "", "N", parseCount), "urls", "")
 }
 
+func namespaceFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().VarP(newValue(to, "", "NAME", parseNamespace), "namespace", "n", "")
+}
+
+func ttlFlag(cmd *cobra.Command, to *time.Duration) {
+	cmd.Flags().Var(newValue(to, "", "TIME", parseTTL), "ttl", "")
+}
+
 // addFlags are those of the verbs that add, and make a store if need be.
-func addFlags(cmd *cobra.Command, o *store.Options) {
-	birthFlags(cmd, o)
-	memoryFlag(cmd, o)
-	cmd.Flags().Var(newValue(&o.Durability, "", "LEVEL", store.ParseDurability), "durability", "")
-	cmd.Flags().BoolVar(&o.MustExist, "must-exist", false, "")
+func addFlags(cmd *cobra.Command, a *adding) {
+	birthFlags(cmd, &a.options)
+	memoryFlag(cmd, &a.options)
+	cmd.Flags().Var(newValue(&a.options.Durability, "", "LEVEL", store.ParseDurability), "durability", "")
+	cmd.Flags().BoolVar(&a.options.MustExist, "must-exist", false, "")
+	namespaceFlag(cmd, &a.namespace)
+	ttlFlag(cmd, &a.ttl)
 }
 
 // addFlagsUsage documents addFlags.
-const addFlagsUsage = `    --must-exist          do not make a store where there is none
+const addFlagsUsage = `    --namespace NAME      a set of URLs of its own in the store, which is made
+                          if there is none of that name; -n for short
+    --ttl TIME            after that time a URL which is new now is new again:
+                          90s, 12h, 30d, 2w, 1d12h, or forever (default: what
+                          the namespace, or the store, was given by create)
+    --must-exist          make neither a store nor a namespace
     --urls N              URLs that the store is sized for at least: 1e6, 20M,
                           2e9, 1_000_000 (default for a new one: 4 million);
                           it grows by itself, which this spares it
@@ -95,9 +111,25 @@ const storeFlagsUsage = `    --store DIR           the store (default: $DEDUPSTO
     --quiet               say nothing on stderr but errors
 `
 
+func parseFile(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("want the name of a file")
+	}
+	return s, nil
+}
+
 func parseDir(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("want the name of a directory")
+	}
+	return s, nil
+}
+
+// parseNamespace takes no empty name, which is what an unset variable of a
+// script gives.
+func parseNamespace(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("want a name")
 	}
 	return s, nil
 }

@@ -37,7 +37,7 @@ func newGrow(p *program) *cobra.Command {
 		if urls == 0 {
 			return usageError(cmd, errors.New("--urls is missing"))
 		}
-		s, err := store.Open(p.dir, &o)
+		s, err := p.openAny(o)
 		if err != nil {
 			return err
 		}

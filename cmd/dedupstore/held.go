@@ -39,8 +39,12 @@ func (p *program) printHeld(h heldStatus, asJSON bool) error {
 	}
 	return p.printTable(append([]row{
 		{"as of", fmt.Sprintf("%s ago, by process %d on %s", ageText(h.Age), h.PID, h.Host)},
-		{"answers", fmt.Sprintf("%s new, %s seen since it was opened %s ago",
-			humanize.Comma(h.Answers.New), humanize.Comma(h.Answers.Seen), ageText(h.When.Sub(h.Opened)))},
+		{"answers", fmt.Sprintf("%s new, %s seen, %s busy since it was opened %s ago", humanize.Comma(h.Answers.New),
+			humanize.Comma(h.Answers.Seen), humanize.Comma(h.Answers.Busy), ageText(h.When.Sub(h.Opened)))},
+		{"claims", fmt.Sprintf("%s held; %s were granted, %s have expired, %s were lost when they were used", humanize.Comma(h.Claims.Held),
+			humanize.Comma(h.Claims.Granted), humanize.Comma(h.Claims.Expired), humanize.Comma(h.Claims.Lost))},
+		{"forgotten", fmt.Sprintf("%s URLs; %s dropped, in %s segments", humanize.Comma(h.Expiry.Forgotten),
+			humanize.Comma(h.Expiry.DroppedURLs), humanize.Comma(h.Expiry.DroppedSegments))},
 	}, statsRows(h.Stats)...))
 }
 

@@ -12,28 +12,52 @@ Remember the lines of the FILEs, and print how many were new. Interrupted and
 run again, it adds exactly what is missing. It ends with one line on stderr, in
 which read = new + seen + invalid + errors.
 
+With --added-to the URLs that are new are also written to the end of a file, in
+their order and before they are remembered: what a kill -9 has left in the store
+is in the file. Say the same file when it is run again. The file takes the
+import back:
+
+    dedupstore forget < FILE                     or, of a namespace,
+    dedupstore forget --namespace NAME - < FILE
+
 ` + lineRulesUsage + `
 A FILE that cannot be read counts as one error; the others are done.
 
+    --added-to FILE       write the URLs that are new to the end of FILE; it is
+                          synced at every 4096 of them at least
 ` + lineFlagsUsage + `
 Examples:
 
     dedupstore import seen-so-far.txt.zst
     psql -Atc 'select url from pages' | dedupstore import -
+    dedupstore import --added-to added.txt other-crawl.txt.gz
 `
 
 func newImport(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "import FILE...", Long: importUsage, Args: cobra.MinimumNArgs(1)}
 	flags := newLineFlags(cmd)
+	var addedTo string
+	cmd.Flags().Var(newValue(&addedTo, "", "FILE", parseFile), "added-to", "")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		return p.runLines(cmd.Context(), files, flags, importBatch)
+		if addedTo == "" {
+			return p.runLines(cmd.Context(), files, flags, importBatch)
+		}
+		added, err := openAdded(addedTo)
+		if err != nil {
+			return err
+		}
+		err = p.runLines(cmd.Context(), files, flags, newMarker(added.write).ask)
+		if closeErr := added.file.Close(); err == nil {
+			err = closeErr
+		}
+		return err
 	}
 	return cmd
 }
 
 func importBatch(r *lineRun, b *batch) error {
 	answers := r.answersFor(b.keys)
-	err := r.store.AddBatch(r.ctx, b.keys, answers)
+	err := r.into.AddBatch(r.ctx, b.keys, answers)
 	for _, a := range answers {
 		switch a {
 		case store.New:

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// batchLines is the number of lines that are asked, written and marked
+	// batchLines is the number of lines that are claimed, written and committed
 	// together: what a kill -9 may print twice.
 	batchLines = 4096
 

@@ -30,6 +30,7 @@ var (
 	errFaults      = errors.New("the store is damaged")
 	errNotRepaired = errors.New("the store is still damaged")
 	errDamagedFile = errors.New("it is damaged")
+	errNoNamespace = errors.New("there is no namespace")
 
 	errSomeNew    = errors.New("at least one is new")
 	errReaderGone = errors.New("nobody reads the output any more")
@@ -56,7 +57,9 @@ var exits = []struct {
 	{is: errNotRepaired, code: 4, hint: "nothing that cannot be read was deleted"},
 	{is: errDamagedFile, code: 4, hint: "nothing was changed"},
 	{is: store.ErrDiskFull, code: 5, hint: "make room and run it again"},
+	{is: store.ErrClock, code: 7},
 	{is: errReported, code: exitOther, silent: true},
+	{is: errNoNamespace, code: exitOther, hint: `"dedupstore namespaces --store DIR" lists those that there are`},
 	{is: store.ErrOptionsMismatch, code: exitOther, hint: "a store keeps what it was made with: leave that flag out, or name another --store"},
 	{is: store.ErrNotExist, code: exitOther, hint: `"dedupstore create --store DIR" makes one`},
 	{is: store.ErrNotStore, code: exitOther, hint: "name another --store"},

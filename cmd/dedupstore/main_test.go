@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,8 +23,39 @@ import (
 // TestMain lets the test binary be the program too: "dedupstore" is in PATH
 // for scripts and for exec.Command.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"dedupstore": main})
+	testscript.Main(m, map[string]func(){"dedupstore": func() {
+		if text := os.Getenv("TEST_CLOCK"); text != "" {
+			clock = parseClock(text)
+		}
+		main()
+	}})
 }
+
+// A frozenClock stands still while a process runs; the next one has another.
+type frozenClock struct {
+	passed time.Duration // since the first boot, in which it was midnight
+	boot   byte
+}
+
+// parseClock reads "PASSED BOOT", like "5s 1".
+func parseClock(text string) frozenClock {
+	var c frozenClock
+	var passed string
+	if _, err := fmt.Sscanf(text, "%s %d", &passed, &c.boot); err != nil {
+		panic(err)
+	}
+	var err error
+	if c.passed, err = parseTTL(passed); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (c frozenClock) Wall() time.Time {
+	return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(c.passed)
+}
+func (c frozenClock) Monotonic() time.Duration        { return c.passed }
+func (c frozenClock) Boot() (time.Duration, [16]byte) { return c.passed, [16]byte{c.boot} }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -57,7 +89,8 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // scriptHold keeps a store open until the end of the script, and publishes its
-// STATUS at open, and then in an interval: hold DIR [INTERVAL].
+// STATUS at open, and then in an interval. It claims the keys that are named:
+// hold DIR [INTERVAL [KEY...]].
 func scriptHold(ts *testscript.TestScript, _ bool, args []string) {
 	interval := time.Hour
 	if len(args) > 1 {
@@ -70,6 +103,10 @@ func scriptHold(ts *testscript.TestScript, _ bool, args []string) {
 	s, err := store.Open(ts.MkAbs(args[0]), o)
 	ts.Check(err)
 	ts.Defer(func() { s.Close() })
+	for _, key := range args[min(2, len(args)):] {
+		_, _, err := s.Claim(context.Background(), key, 0)
+		ts.Check(err)
+	}
 }
 
 // scriptUnescape writes text with Go escapes: unescape TEXT FILE.
@@ -142,6 +179,8 @@ func TestExit(t *testing.T) {
 		{wrap(&store.CorruptError{Path: "f", Offset: 7, Reason: "r"}), 4, `dedupstore: doing: store: f at offset 7: corrupt: r; nothing was deleted; "dedupstore verify --deep --store DIR" lists the damage` + "\n"},
 		{store.ErrVersion, 4, "dedupstore: format version not known; use the version that wrote it, or a newer one\n"},
 		{wrap(store.ErrDiskFull), 5, "dedupstore: doing: store: disk full; make room and run it again\n"},
+		{wrap(store.ErrClock), 7, "dedupstore: doing: store: the clock is far behind the store's time\n"},
+		{wrap(errNoNamespace), 6, "dedupstore: doing: there is no namespace; \"dedupstore namespaces --store DIR\" lists those that there are\n"},
 		{errors.Join(store.ErrClosed, errors.New("b")), 6, "dedupstore: closed; b\n"},
 		{errInterrupted, 130, "dedupstore: interrupted; run it again to go on\n"},
 	} {

@@ -4,9 +4,49 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"dedupstore/store"
 )
+
+// clock is what stores tell the time by. Nil: the machine's. A test puts
+// another one here.
+var clock store.Clock
+
+// An adding is what the flags of a verb that adds say.
+type adding struct {
+	options   store.Options
+	namespace string        // "" is the default one
+	ttl       time.Duration // 0: that of the namespace
+}
+
+// openAdding opens the store, and the namespace in it, for adding. It makes
+// either if there is none, unless the flags forbid that.
+func (p *program) openAdding(a adding) (*store.Store, *store.Namespace, error) {
+	s, err := p.openOrMake(a.options)
+	if err != nil {
+		return nil, nil, err
+	}
+	var n *store.Namespace
+	if a.options.MustExist {
+		n, err = p.namespace(s, a.namespace)
+	} else {
+		n, err = s.OpenNamespace(a.namespace, nil)
+	}
+	if err != nil {
+		return nil, nil, closeStore(s, err)
+	}
+	return s, n.With(store.WriteOptions{TTL: a.ttl}), nil
+}
+
+// namespace returns a namespace of s, which has to be there.
+func (p *program) namespace(s *store.Store, name string) (*store.Namespace, error) {
+	n, err := s.OpenNamespace(name, &store.NamespaceOptions{MustExist: true})
+	if errors.Is(err, store.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w %q", p.path(), errNoNamespace, name)
+	}
+	return n, err
+}
 
 // openOrMake opens the store for adding. If there is none it makes one, which
 // it says, unless o forbids that.
@@ -27,7 +67,7 @@ func (p *program) openOrMake(o store.Options) (*store.Store, error) {
 // open opens the store and sees to it that its keys are made as this program
 // makes them.
 func (p *program) open(o store.Options) (*store.Store, error) {
-	s, err := store.Open(p.dir, &o)
+	s, err := p.openAny(o)
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +76,12 @@ func (p *program) open(o store.Options) (*store.Store, error) {
 		return nil, closeStore(s, err)
 	}
 	return s, nil
+}
+
+// openAny opens the store, whatever its keys are.
+func (p *program) openAny(o store.Options) (*store.Store, error) {
+	o.Clock = clock
+	return store.Open(p.dir, &o)
 }
 
 func knownProfile(profile string) bool {

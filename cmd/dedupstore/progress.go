@@ -44,6 +44,13 @@ func (g *progress) share(done float64) {
 	}
 }
 
+// left shows how many URLs are left to be dropped.
+func (g *progress) left(n int64) {
+	if g.due() {
+		g.show("%s URLs left", humanize.Comma(n))
+	}
+}
+
 func (g *progress) due() bool {
 	return g.w != nil && time.Since(g.last) >= progressEvery
 }

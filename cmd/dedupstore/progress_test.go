@@ -30,6 +30,12 @@ func TestProgress(t *testing.T) {
 	if out.String() != "\r\x1b[K50 %" {
 		t.Errorf("it shows %q", out.String())
 	}
+	out.Reset()
+	g.last = long
+	g.left(12_345)
+	if out.String() != "\r\x1b[K12,345 URLs left" {
+		t.Errorf("it shows %q", out.String())
+	}
 }
 
 // TestNoProgress shows nothing where stderr is no terminal.

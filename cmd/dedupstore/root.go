@@ -18,7 +18,10 @@ const rootUsage = `dedupstore remembers which URLs it has seen, exactly and dura
     dedupstore import FILE...      remember lines, print nothing
     dedupstore add URL...          remember URLs, print new or seen for each
     dedupstore check [URL...]      print new or seen for each, remember nothing
-    dedupstore create              make an empty store
+    dedupstore forget [URL...]     make URLs new again, or those of a namespace
+    dedupstore create              make an empty store, or a namespace
+    dedupstore namespaces          list the namespaces of a store
+    dedupstore expire              give back now the space of what has expired
     dedupstore stats               print the figures of a store
     dedupstore verify              look for damage in a store
     dedupstore repair              say what can be had back of it, and do it
@@ -43,6 +46,7 @@ Data goes to stdout, everything else to stderr. Exit codes:
     4      the store is damaged, or of a version not known
     5      the disk is full
     6      any other error
+    7      expire: the clock is far behind the store's time
     130    interrupted, after the store was closed in order
 
 Examples:
@@ -80,8 +84,8 @@ func newRoot(p *program) *cobra.Command {
 	flags.Var(newValue(&p.dir, dir, "DIR", parseDir), "store", "")
 	flags.BoolVar(&p.quiet, "quiet", false, "")
 	root.AddCommand(
-		newFilter(p), newImport(p), newAdd(p), newCheck(p),
-		newCreate(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p), newInspect(p),
+		newFilter(p), newImport(p), newAdd(p), newCheck(p), newForget(p),
+		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p), newInspect(p),
 		newVersion(p),
 	)
 	return root

@@ -36,13 +36,13 @@ func (t tally) String() string {
 
 // lineFlags are those of the verbs that take lines.
 type lineFlags struct {
-	options store.Options
-	json    bool
+	adding
+	json bool
 }
 
 func newLineFlags(cmd *cobra.Command) *lineFlags {
 	f := &lineFlags{}
-	addFlags(cmd, &f.options)
+	addFlags(cmd, &f.adding)
 	jsonFlag(cmd, &f.json)
 	return f
 }
@@ -63,6 +63,7 @@ type lineRun struct {
 	*program
 	ctx     context.Context // of the store's calls: an interrupt lets them end
 	store   *store.Store
+	into    *store.Namespace
 	answers []store.Answer // for one batch
 	tally   tally
 }
@@ -77,12 +78,12 @@ func (r *lineRun) answersFor(keys []string) []store.Answer {
 // runLines takes the lines of files through the store. ask answers the keys
 // of a batch and counts every one of them.
 func (p *program) runLines(ctx context.Context, files []string, f *lineFlags, ask func(*lineRun, *batch) error) error {
-	s, err := p.openOrMake(f.options)
+	s, n, err := p.openAdding(f.adding)
 	if err != nil {
 		return err
 	}
 	r := &lineRun{
-		program: p, ctx: context.WithoutCancel(ctx), store: s,
+		program: p, ctx: context.WithoutCancel(ctx), store: s, into: n,
 		answers: make([]store.Answer, batchLines),
 	}
 	progress := newProgress(p)

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"dedupstore/store"
+)
+
+const forgetUsage = `Usage: dedupstore forget [URL...]
+
+Make URLs new again, and print how many of them were seen:
+
+    dedupstore forget URL...                     these URLs
+    dedupstore forget < FILE                     the lines of standard input
+    dedupstore forget --namespace NAME URL...    these, of a namespace
+    dedupstore forget --namespace NAME -         the lines, of a namespace
+    dedupstore forget --namespace NAME           the namespace: all its URLs
+
+The last one asks nothing, takes no time, and cannot be taken back; the name and
+its TTL stay. It does not read standard input. If it finds something there all
+the same, it does nothing and the exit code is 2: say - to forget those lines,
+or --all. A script whose list may be empty says -: where nothing comes in,
+nothing is forgotten. Do not use xargs for that: for an empty list it calls the
+command without URLs.
+
+When it ends, it is durable. The rules for lines are those of "dedupstore
+filter". If an argument is empty or longer than 1 MiB, nothing is forgotten and
+the exit code is 6.
+
+    --namespace NAME      the namespace; -n for short
+    --all                 with --namespace and no URLs: drop it, whatever
+                          standard input is
+    --memory SIZE         memory to use (default: 256MiB)
+    --json                print one JSON object
+` + storeFlagsUsage + `
+Examples:
+
+    dedupstore forget https://example.com/
+    dedupstore import --added-to added.txt list.txt
+    dedupstore forget < added.txt
+    dedupstore forget --namespace images
+`
+
+func newForget(p *program) *cobra.Command {
+	cmd := &cobra.Command{Use: "forget [URL...]", Long: forgetUsage, Args: cobra.ArbitraryArgs}
+	o := store.Options{MustExist: true}
+	var name string
+	var all, asJSON bool
+	namespaceFlag(cmd, &name)
+	memoryFlag(cmd, &o)
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().BoolVar(&all, "all", false, "")
+	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
+		f := &forget{program: p}
+		do := f.urls(urls)
+		drop := name != "" && len(urls) == 0
+		switch {
+		case all && !drop:
+			return usageError(cmd, errors.New("--all is for a --namespace, without URLs"))
+		case drop && !all && hasInput(p.stdin):
+			return usageError(cmd, fmt.Errorf("standard input is not empty: say - to forget its lines, or --all to drop namespace %q", name))
+		case drop:
+			do = f.drop
+		case len(urls) == 0, len(urls) == 1 && urls[0] == stdinName && cmd.ArgsLenAtDash() != 0:
+			do = f.lines
+		default:
+			if err := checkArgs(urls); err != nil {
+				return err
+			}
+		}
+		s, err := p.open(o)
+		if err != nil {
+			return err
+		}
+		n, err := p.namespace(s, name)
+		if err == nil {
+			err = do(cmd.Context(), s, n)
+		}
+		if err = closeStore(s, err); err != nil && f.Asked == 0 {
+			return err
+		}
+		return errors.Join(err, f.print(asJSON))
+	}
+	return cmd
+}
+
+// A forget counts what was asked for and what was forgotten.
+type forget struct {
+	*program  `json:"-"`
+	Asked     int64 `json:"asked"`
+	Forgotten int64 `json:"forgotten"`
+}
+
+// urls forgets the arguments.
+func (f *forget) urls(urls []string) func(context.Context, *store.Store, *store.Namespace) error {
+	return func(ctx context.Context, _ *store.Store, n *store.Namespace) error { return f.keys(ctx, n, urls) }
+}
+
+// lines forgets the lines of standard input.
+func (f *forget) lines(ctx context.Context, _ *store.Store, n *store.Namespace) error {
+	progress := newProgress(f.program)
+	defer progress.clear()
+	err := eachBatch(ctx, nil, f.stdin, func(b *batch) error {
+		err := f.keys(ctx, n, b.keys)
+		progress.clear()
+		f.report(b)
+		progress.lines(f.Asked)
+		return err
+	})
+	if err == nil && f.failed {
+		err = errReported
+	}
+	return err
+}
+
+// keys forgets keys. An interrupt waits until it is done.
+func (f *forget) keys(ctx context.Context, n *store.Namespace, keys []string) error {
+	f.Asked += int64(len(keys))
+	removed, err := n.Forget(context.WithoutCancel(ctx), keys...)
+	f.Forgotten += int64(removed)
+	return err
+}
+
+// drop forgets all URLs of a namespace.
+func (f *forget) drop(ctx context.Context, s *store.Store, n *store.Namespace) error {
+	had := namespaceStats(s, n.Name()).URLs
+	if err := s.DropNamespace(ctx, n.Name()); err != nil {
+		return err
+	}
+	f.Asked, f.Forgotten = had, had
+	return nil
+}
+
+func (f *forget) print(asJSON bool) error {
+	if asJSON {
+		return f.printJSON(f)
+	}
+	return writeOut(f.stdout, fmt.Appendf(nil, "%s of %s URLs forgotten\n", humanize.Comma(f.Forgotten), humanize.Comma(f.Asked)))
+}
+
+// hasInput reports whether r is a file or a pipe with something to read in it.
+// It does not wait for it: nothing may ever come from a pipe that is inherited.
+func hasInput(r io.Reader) bool {
+	file, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return false
+	case info.Mode().IsRegular():
+		at, err := file.Seek(0, io.SeekCurrent)
+		return err == nil && at < info.Size()
+	case info.Mode()&os.ModeCharDevice != 0:
+		return false // a terminal, or /dev/null
+	}
+	fds := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
+}
