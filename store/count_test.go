@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -495,5 +497,30 @@ func TestCountedUnflushed(t *testing.T) {
 	noFaults(t, "with counters", r, err)
 	c.pass(3 * time.Hour)
 	s.expire()
+	s.close()
+}
+
+// TestInspectCounters shows what a counter file says, whole and damaged.
+func TestInspectCounters(t *testing.T) {
+	w := onDisk(t)
+	s, _ := withCounters(w)
+	path, content := s.counterFile()
+	for _, damaged := range []bool{false, true} {
+		if damaged {
+			path = filepath.Join(t.TempDir(), "copy")
+			content[len(content)-1] ^= 1
+			must(t, os.WriteFile(path, content, 0o600))
+		}
+		n := 0
+		must(t, InspectFilter(t.Context(), path, func(f Fact) error {
+			if n++; f.Kind != "counters" || (f.Damage != "") != damaged || len(f.Fields) == 0 {
+				t.Errorf("damaged %v: got %+v", damaged, f)
+			}
+			return nil
+		}))
+		if n != 1 {
+			t.Errorf("%d facts", n)
+		}
+	}
 	s.close()
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -156,6 +157,9 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 	})
 	s.mu.Unlock()
 	row.clock = s.time.stamp()
+	if err := s.syncShared(ids); err != nil {
+		return err
+	}
 	if len(stored) > 0 {
 		if err := s.ingestDrop(row, stored, excise); err != nil {
 			return err
@@ -188,6 +192,37 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 	}
 	s.opts.seams.At("drop-removed")
 	return errors.Join(errs...)
+}
+
+// syncShared syncs the filters of the spans from which segments go while others
+// stay. Whether a crash can have left a filter half written is told by the
+// ingests of its segments: those that go would take along that it can.
+func (s *Store) syncShared(ids []segmentID) error {
+	s.mu.Lock()
+	r := s.mu.registry
+	number := r.ingest
+	stay := map[spanID]bool{}
+	for id, row := range r.segments {
+		if _, goes := slices.BinarySearch(ids, id); !goes {
+			stay[row.spanID()] = true
+		}
+	}
+	shared := map[*filter]bool{}
+	for _, id := range ids {
+		row := r.segments[id]
+		if f := s.maintainer.filters[row.spanID()]; f != nil && stay[row.spanID()] && f.Changed() {
+			shared[f] = true
+		}
+	}
+	s.mu.Unlock()
+	for f := range shared {
+		if err := f.Sync(number); err != nil {
+			err = fmt.Errorf("store: sync %s: %w", f.path, err)
+			s.poison(err)
+			return err
+		}
+	}
+	return nil
 }
 
 // overSpansLocked are the filters of the spans that have no segment left, which

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"dedupstore/counting"
 	"dedupstore/mmapfilter"
 	"dedupstore/wal"
 )
@@ -181,7 +183,9 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	must(log.Prepare(logMeta(formatClock)))
 	log.Switch()
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
-	log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{generation: 2}))
+	log.Append(recordCounted, appendList(nil, []segmentID{1, 4}))
+	log.Append(recordGone, appendList(nil, []segmentID{3}))
+	log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{generation: 2, counterGen: 2, leaked: 7}))
 	log.Append(recordFloor, appendFloor(nil, 1_000_000))
 	log.Append(recordNamed, appendNamed(nil, 1, &namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}))
 	log.Append(recordShut, appendShut(nil, spanID{spanTime, 16, 27005}))
@@ -251,6 +255,33 @@ func bitmapFile(t *testing.T) []byte {
 	return b
 }
 
+// countersDump makes the smallest counters, with those of two words.
+func countersDump(t *testing.T) string {
+	t.Helper()
+	var file bytes.Buffer
+	words := formatWords()
+	slices.Sort(words)
+	g := counting.Geometry{Blocks: 64, Probes: 7, Seed: formatIdentity.hasher.mix}
+	_, err := counting.Transform(t.Context(), counting.Job{
+		Header: counting.Header{StoreID: formatIdentity.id, Generation: 2, Geometry: g},
+		Plus:   []counting.Words{counting.SliceWords(words)}, New: &file,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := file.Bytes()
+	const header, page = 80, 16 << 10
+	counters := header + 256*int(fastrange(words[0], g.Blocks))
+	return dump(t, 0, b[:header],
+		field{8, `magic "DDCOUNTS"`}, field{4, "version 1"}, field{4, "flags"}, field{16, "store id"},
+		field{8, "generation"}, field{8, "last forget subtracted: none"}, field{8, "blocks"}, field{4, "probes"},
+		field{4, "reserved"}, field{8, "seed"}, field{8, "checksum of 0000 to 0047"}) +
+		dump(t, counters, b[counters:counters+256], field{256, fmt.Sprintf("counters of block %d", (counters-header)/256)}) +
+		dump(t, header+page, b[header+page:],
+			field{8, "checksum of the page"}, field{8, "words: added less subtracted"}, field{8, "counters above 0"},
+			field{8, "counters of 15"}, field{8, "checksum of the trailer"})
+}
+
 // formatDumps makes every dump of docs/FORMAT.md.
 func formatDumps(t *testing.T) map[string]string {
 	t.Helper()
@@ -288,6 +319,8 @@ func formatDumps(t *testing.T) map[string]string {
 		"log file 2": dump(t, 0, logs[1], concat(
 			logHeaderFields("first LSN 0: the file was prepared", "chain", "sealed end"),
 			frameFields("ingest", "19", ingestFields, 0),
+			frameFields("counted", "26", []field{{4, "  segment"}, {4, "  segment"}}, 0),
+			frameFields("gone", "27", []field{{4, "  segment"}}, 4),
 			frameFields("bitmap", "20", bitmapFields, 0),
 			frameFields("floor", "21", floorFields, 0),
 			frameFields("named", "24", namedFields, 0),
@@ -299,6 +332,7 @@ func formatDumps(t *testing.T) map[string]string {
 		"bitmap headers": dump(t, 0, bitmap[:112], slotFields("even copy")...) +
 			dump(t, 2048, bitmap[2048:2048+112], slotFields("odd copy")...),
 		"bitmap sums":  dump(t, 8192, bitmap[8192:], field{8, "sum of the page from 1000 to 1fff"}),
+		"counters":     countersDump(t),
 		"bitmap block": dump(t, block, bitmap[block:block+64], field{64, fmt.Sprintf("block %d", (block-4096)/64)}),
 		"word key": dump(t, 0, appendWordKey(nil, 1, first),
 			field{4, "segment, big-endian"}, field{8, "word, big-endian"}),
@@ -428,7 +462,7 @@ func TestFormatReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordBitmap, recordFloor, recordNamed, recordShut, recordForgets, recordClock}; fmt.Sprint(kinds) != fmt.Sprint(want) {
+	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordCounted, recordGone, recordBitmap, recordFloor, recordNamed, recordShut, recordForgets, recordClock}; fmt.Sprint(kinds) != fmt.Sprint(want) {
 		t.Errorf("records are of kinds %v, want %v", kinds, want)
 	}
 }
