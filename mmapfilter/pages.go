@@ -264,10 +264,6 @@ func (f *Filter) changePage(page uint64) {
 	p.changed.Set(uint(page))
 }
 
-// Changed reports that a page was changed since the last Sync, or may have
-// been: until the next one its sum is wrong. Only who sets bits may ask.
-func (f *Filter) Changed() bool { return f.pages.changed.Any() }
-
 // updateSums makes the sums of the pages that were changed since the last Sync.
 // That of a bad one is made wrong: the next to open the file must see that bits
 // are missing, also if they were before its sum was made.

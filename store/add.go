@@ -67,16 +67,16 @@ type part struct {
 	incarnation *incarnation
 	now         int64
 	words       []word
-	at          []segmentID // of verbForget: where the look found them
-	decided     []Answer    // New: inserted or claimed by this part; Busy; else Unanswered
-	tokens      []uint64    // of verbClaim: those granted; of verbCommit: those to check
-	open        []int       // indexes of the words that the look did not find
-	rests       wal.LSN     // highest record that the answers rest on
-	marked      wal.LSN     // highest record of this part's own
-	fresh       int         // answers that are New
-	busy        int         // answers that are Busy
-	payload     []byte      // of the log record
-	key         []byte      // of a Get
+	copies      []copyOf // of verbForget: what the look found of them
+	decided     []Answer // New: inserted or claimed by this part; Busy; else Unanswered
+	tokens      []uint64 // of verbClaim: those granted; of verbCommit: those to check
+	open        []int    // indexes of the words that the look did not find
+	rests       wal.LSN  // highest record that the answers rest on
+	marked      wal.LSN  // highest record of this part's own
+	fresh       int      // answers that are New
+	busy        int      // answers that are Busy
+	payload     []byte   // of the log record
+	key         []byte   // of a Get
 
 	filtered  filtered
 	unchecked int    // denied words since the last self-check
@@ -98,12 +98,9 @@ func (p *part) reset(n *Namespace, a ask, size int) {
 	p.verb, p.lease = a.verb, a.lease
 	p.digests, p.words = p.digests[:0], p.words[:0]
 	p.decided = append(p.decided[:0], make([]Answer, size)...)
-	p.tokens, p.at = p.tokens[:0], p.at[:0]
-	switch a.verb {
-	case verbClaim:
+	p.tokens = p.tokens[:0]
+	if a.verb == verbClaim {
 		p.tokens = append(p.tokens, make([]uint64, size)...)
-	case verbForget:
-		p.at = append(p.at, make([]segmentID, size)...)
 	}
 	p.fresh, p.busy, p.marked = 0, 0, 0
 }
@@ -359,9 +356,9 @@ func (p *part) room() room {
 	switch p.verb {
 	case verbClaim:
 		return room{} // a claim is neither in the memtable nor in the log
-	case verbForget: // at most one record for each word
+	case verbForget: // at most one record for each copy, and the active memtable may have got one since
 		n := len(p.words)
-		return room{words: n, logBytes: int64(n)*wal.FrameBytes(addsHeaderBytes+8) + keepLogBytes}
+		return room{words: n, logBytes: int64(n+len(p.copies))*wal.FrameBytes(addsHeaderBytes+8) + keepLogBytes}
 	}
 	adds := addsHeaderBytes + 8*len(p.open)
 	return room{

@@ -51,6 +51,16 @@ type clockStamp struct {
 	left, latest uint32
 }
 
+// isLater reports that c was made after another stamp. In one boot its clock
+// says so, also where the store's time has gone back because somebody has
+// accepted an earlier one.
+func (c clockStamp) isLater(than clockStamp) bool {
+	if c.bootID == than.bootID && c.bootID != [16]byte{} && c.boot != than.boot {
+		return c.boot > than.boot
+	}
+	return c.store > than.store
+}
+
 const (
 	clockStampBytes = 48
 	// clockStampBytes2 is the length of what rows and records of version 2 had:

@@ -284,11 +284,12 @@ func TestOtherRecords(t *testing.T) {
 			t.Errorf("named: %s: decodes", what)
 		}
 	}
-	clock := appendClock(nil, 1<<60)
-	if at, err := decodeClock(clock); err != nil || at != 1<<60 || len(clock) != clockBytes {
-		t.Errorf("clock: got %d, %v", at, err)
+	accepted := clockStamp{store: 1 << 60, wall: 3, boot: 4, bootID: [16]byte{5}, left: 6}
+	clock := appendClockStamp(nil, accepted)
+	if got, err := decodeClock(clock); err != nil || got != accepted || len(clock) != clockBytes {
+		t.Errorf("clock: got %+v, %v", got, err)
 	}
-	if _, err := decodeClock(appendClock(nil, -1)); err == nil {
+	if _, err := decodeClock(appendClockStamp(nil, clockStamp{store: -1})); err == nil {
 		t.Error("clock: a time before 1970 decodes")
 	}
 	decoders := map[string]struct {

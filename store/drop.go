@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -90,6 +89,9 @@ func (s *Store) dropDue() (did bool, err error) {
 	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
 		return false, err
 	}
+	if err := s.syncBeforeDrop(due); err != nil {
+		return false, err
+	}
 	s.opts.seams.At("drop")
 	big, small := s.dropRanges(due)
 	for _, ids := range big {
@@ -157,9 +159,6 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 	})
 	s.mu.Unlock()
 	row.clock = s.time.stamp()
-	if err := s.syncShared(ids); err != nil {
-		return err
-	}
 	if len(stored) > 0 {
 		if err := s.ingestDrop(row, stored, excise); err != nil {
 			return err
@@ -174,9 +173,15 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 		r.ingest, r.dead, r.clock = row.ingest, row.dead, row.clock
 		s.logIngestLocked()
 	}
+	st := s.current.Load()
 	for _, id := range ids {
 		words += int64(r.segments[id].words)
 		r.dropSegment(id)
+		// What the memtables have of it is gone too, if the clock goes back too.
+		st.active.setEnds(id, 0)
+		if st.frozen != nil {
+			st.frozen.setEnds(id, 0)
+		}
 	}
 	s.publishLocked(func(st *state) { st.spans = s.spansLocked() })
 	over := s.overSpansLocked()
@@ -192,37 +197,6 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 	}
 	s.opts.seams.At("drop-removed")
 	return errors.Join(errs...)
-}
-
-// syncShared syncs the filters of the spans from which segments go while others
-// stay. Whether a crash can have left a filter half written is told by the
-// ingests of its segments: those that go would take along that it can.
-func (s *Store) syncShared(ids []segmentID) error {
-	s.mu.Lock()
-	r := s.mu.registry
-	number := r.ingest
-	stay := map[spanID]bool{}
-	for id, row := range r.segments {
-		if _, goes := slices.BinarySearch(ids, id); !goes {
-			stay[row.spanID()] = true
-		}
-	}
-	shared := map[*filter]bool{}
-	for _, id := range ids {
-		row := r.segments[id]
-		if f := s.maintainer.filters[row.spanID()]; f != nil && stay[row.spanID()] && f.Changed() {
-			shared[f] = true
-		}
-	}
-	s.mu.Unlock()
-	for f := range shared {
-		if err := f.Sync(number); err != nil {
-			err = fmt.Errorf("store: sync %s: %w", f.path, err)
-			s.poison(err)
-			return err
-		}
-	}
-	return nil
 }
 
 // overSpansLocked are the filters of the spans that have no segment left, which

@@ -14,6 +14,8 @@ import (
 type found struct {
 	chain    *wal.Chain
 	registry *registry
+	// clock is the last stamp.
+	clock clockStamp
 	// clean says that nothing was added since the last flush.
 	clean bool
 	// What there is of filters: the files that count, those that cannot be
@@ -64,21 +66,26 @@ func (s *Store) examine() (*found, error) {
 	return f, bad
 }
 
-// examineRecords notes the numbers of the ingests on record in the log, and the
-// bitmap of the last build, of which the registry may not know yet, and
-// tries whether the records above the flushed file can be replayed: one that
+// examineRecords notes the numbers of the ingests on record in the log, the
+// last clock stamp, and the bitmap of the last build, of which the registry may
+// not know yet, and tries whether the records above the flushed file can be replayed: one that
 // cannot must be found before the first file is flushed and let go.
 func (s *Store) examineRecords(f *found) error {
 	r := f.registry.clone()
 	defer func() { f.registry.noteSwitches(r) }()
 	var bad error
-	f.clean = true
+	f.clean, f.clock = true, r.clock
 	for i, file := range f.chain.Files {
+		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File} // without slots: takes no words
 		r.listed = nil
 		err := f.chain.Replay(i, func(rec wal.Record) error {
-			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
+			if number, _, clock, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
 				f.note(rec.Path, number)
+				f.stamped(clock)
+			}
+			if clock, err := decodeClock(rec.Payload); rec.Kind == recordClock && err == nil {
+				f.clock = clock // accepted, whatever was before
 			}
 			if file.File <= f.registry.flushed {
 				return nil
@@ -124,6 +131,13 @@ func badRecord(rec wal.Record, err error) error {
 func (f *found) note(path string, number uint64) {
 	if number > f.ingest {
 		f.ingest, f.ingestFrom = number, path
+	}
+}
+
+// stamped takes a stamp that is in the log.
+func (f *found) stamped(c clockStamp) {
+	if c != (clockStamp{}) && !f.clock.isLater(c) {
+		f.clock = c
 	}
 }
 

@@ -119,7 +119,9 @@ func (s *Store) acceptClock() error {
 	}
 	return s.record(func() (recorded bool) {
 		at := s.time.accept()
-		s.log.Append(recordClock, appendClock(nil, at))
+		clock := s.time.stamp()
+		clock.store = at // the ends go by it
+		s.log.Append(recordClock, appendClockStamp(nil, clock))
 		capped := s.mu.registry.capEnds(at)
 		st := s.current.Load()
 		for id, ends := range capped {

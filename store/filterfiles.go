@@ -114,7 +114,8 @@ func notOurs(err error) bool { return isSystem(err) && !errors.Is(err, syscall.E
 // openFilters maps the files that count. The others' place is taken by filters
 // that let everything through.
 func (s *Store) openFilters(f *found) error {
-	bitmap, err := s.openFilter(f, &f.bitmap, f.registry.ids())
+	touched := f.registry.ingests()
+	bitmap, err := s.openFilter(f, &f.bitmap, touched[spanID{}], f.registry.ids())
 	if err != nil {
 		return err
 	}
@@ -125,11 +126,11 @@ func (s *Store) openFilters(f *found) error {
 		if !ok {
 			continue
 		}
-		open, err := s.openFilter(f, &ff, sp.ids())
+		open, err := s.openFilter(f, &ff, touched[sp.id], sp.ids())
 		if err != nil {
 			return err
 		}
-		if s.opts.ReadOnly && open.header().Ingest < f.registry.ingestOf(sp.ids()) {
+		if s.opts.ReadOnly && open.header().Ingest < touched[sp.id] {
 			// Its bits may not be set here, and without them its "no" is none.
 			if err := open.close(); err != nil {
 				return err
@@ -141,12 +142,13 @@ func (s *Store) openFilters(f *found) error {
 	return nil
 }
 
-func (s *Store) openFilter(f *found, ff *filterFile, of []segmentID) (*filter, error) {
+// openFilter maps a file, in whose bits the segments are up to an ingest.
+func (s *Store) openFilter(f *found, ff *filterFile, touched uint64, of []segmentID) (*filter, error) {
 	if ff.bad == nil {
 		m, err := mmapfilter.Open(s.opts.seams.Device, ff.path, s.identity.id, s.opts.ReadOnly)
 		if err == nil {
 			open := &filter{Filter: m, path: ff.path}
-			s.believe(f, open, ff.span, of)
+			s.believe(f, open, ff.span, touched, of)
 			return open, nil
 		}
 		if notOurs(err) {
@@ -176,10 +178,9 @@ func reasonOf(err error) string {
 // What no flush can have touched since is as good as after a Close: the filter
 // of a closed span, but never the bitmap, in which a segment of which Pebble
 // does not know yet has its bits too.
-func (s *Store) believe(f *found, open *filter, span spanID, of []segmentID) {
-	r := f.registry
-	synced := open.header().Ingest >= r.ingestOf(of)
-	if synced && (f.clean || span != spanID{} && r.closed(of)) {
+func (s *Store) believe(f *found, open *filter, span spanID, touched uint64, of []segmentID) {
+	synced := open.header().Ingest >= touched
+	if synced && (f.clean || span != spanID{} && f.registry.closed(of)) {
 		err := open.TrustSums()
 		if err == nil {
 			return

@@ -153,7 +153,7 @@ var (
 	shutFields   = []field{{1, "  span kind 2: of time"}, {1, "  log2 of the span's width"}, {6, "  reserved"}, {8, "  span: it ends at span << log2 s"}}
 	namedFields  = []field{{4, "  namespace"}, {4, "  reserved"}, {8, "  incarnation"}, {8, "  time to live: ns"}, {8, "  name"}}
 	forgetFields = []field{{4, "  segment that the words were live in"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}}
-	clockRecord  = []field{{8, "  store time: ns since 1970"}}
+	clockRecord  = clockFields("  ")
 	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  words leaked"}}
 	floorFields  = []field{{8, "  URLs"}}
 	ingestFields = concat([]field{{8, "  ingest number"}, {8, "  flushed log file"}}, clockFields("  "))
@@ -190,7 +190,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	log.Append(recordNamed, appendNamed(nil, 1, &namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}))
 	log.Append(recordShut, appendShut(nil, spanID{spanTime, 16, 27005}))
 	log.Append(recordForgets, appendWord(beginAdds(nil, 1), formatWords()[0]))
-	log.Append(recordClock, appendClock(nil, formatClock.store))
+	log.Append(recordClock, appendClockStamp(nil, formatClock))
 	must(log.Close())
 	for i := range files {
 		f, err := fsys.Open(fmt.Sprintf("%010d.log", i+1))

@@ -140,26 +140,51 @@ func (s *Store) checkLinked() error {
 // puts the last ingest's number into them.
 func (s *Store) syncFilters() error {
 	s.mu.Lock()
-	r := s.mu.registry.clone()
+	last, touched := s.mu.registry.ingest, s.mu.registry.ingests()
 	s.mu.Unlock()
-	err := s.filters(func(f *filter, of []segmentID) (bool, error) {
-		// One whose last words are gone already, with their segment, has
-		// nothing to say of later, and changed pages without their sums.
-		if f.Filter == nil || f.header().Ingest >= r.ingestOf(of) && !f.Changed() {
-			return true, nil
+	st := s.current.Load()
+	err := s.syncFilter(st.bitmap, touched[spanID{}], last)
+	for i := range st.spans {
+		if sp := &st.spans[i]; err == nil {
+			err = s.syncFilter(sp.filter, touched[sp.id], last)
 		}
-		if err := f.Sync(r.ingest); err != nil {
-			return false, fmt.Errorf("store: sync %s: %w", f.path, err)
-		}
-		s.counters.bitmapSyncs.Add(1)
-		return true, nil
-	})
+	}
 	if err != nil {
 		s.poison(err)
 		return err
 	}
 	s.maintainer.bitsUnsynced = 0
 	return nil
+}
+
+// syncFilter syncs a filter in which an ingest has set bits since.
+func (s *Store) syncFilter(f *filter, touched, last uint64) error {
+	if f.Filter == nil || f.header().Ingest >= touched {
+		return nil
+	}
+	if err := f.Sync(last); err != nil {
+		return fmt.Errorf("store: sync %s: %w", f.path, err)
+	}
+	s.counters.bitmapSyncs.Add(1)
+	return nil
+}
+
+// syncBeforeDrop syncs the filters if segments that are to be dropped have bits
+// in them that are not. Later nobody would know of those: the page sums of the
+// last sync would be taken for true.
+func (s *Store) syncBeforeDrop(ids []segmentID) error {
+	s.mu.Lock()
+	unsynced := slices.ContainsFunc(ids, func(id segmentID) bool {
+		row := s.mu.registry.segments[id]
+		return slices.ContainsFunc([]*filter{s.current.Load().bitmap, s.filterOf(row.spanID())}, func(f *filter) bool {
+			return f.Filter != nil && f.header().Ingest < row.ingest
+		})
+	})
+	s.mu.Unlock()
+	if !unsynced {
+		return nil
+	}
+	return s.syncFilters()
 }
 
 // retired is memory of a filter, or of a cache, that nothing is found in any

@@ -34,6 +34,7 @@ type world struct {
 
 	memtableWords  int
 	spanWords      int64
+	exciseWords    int64
 	buildWords     int
 	selfCheckEvery int
 	statusInterval time.Duration             // 0: no STATUS
@@ -58,7 +59,7 @@ func (w *world) options() *Options {
 	o := w.o
 	s := seam.Seams{
 		Point: w.point, MemtableWords: w.memtableWords, SpanWords: w.spanWords, BuildWords: w.buildWords,
-		SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
+		ExciseWords: w.exciseWords, SelfCheckEvery: w.selfCheckEvery, StatusInterval: w.statusInterval,
 	}
 	switch {
 	case w.disk != nil:

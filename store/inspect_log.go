@@ -227,9 +227,9 @@ func recordFacts(f *wal.Frame) (kind string, fields []Field, err error) {
 		}
 		return "named", fields, err
 	case recordClock:
-		at, err := decodeClock(f.Payload)
+		clock, err := decodeClock(f.Payload)
 		if err == nil {
-			fields = []Field{{"store_time", at}}
+			fields = clock.facts()
 		}
 		return "clock", fields, err
 	}

@@ -23,8 +23,8 @@ import (
 //	forgets  segment u32 | reserved u32 | words u64 ...: live in it before
 //	named    namespace u32 | reserved u32 | incarnation u64 | TTL u64, ns |
 //	         name: the namespace from here on
-//	clock    store time u64, ns: no segment ends later than a TTL of its
-//	         span from then
+//	clock    clock stamp 48 bytes: accepted; no segment ends later than a
+//	         TTL of its span from its store time
 //	counted  segments u32 ..., up to 4096: the counters of the bitmap record
 //	         behind have them. Without a list none is counted
 //	gone     segments u32 ..., up to 4096: neither they nor that bitmap have
@@ -56,7 +56,7 @@ const (
 	floorBytes      = 8
 	shutBytes       = 16
 	namedBytes      = 24 // and the name
-	clockBytes      = 8
+	clockBytes      = clockStampBytes
 	maxListed       = 4096 // segments in a list
 )
 
@@ -257,18 +257,14 @@ func decodeNamed(src []byte) (id uint32, r namespaceRow, err error) {
 	return uint32(le.Uint64(src)), r, checkTTL(r.ttl)
 }
 
-func appendClock(dst []byte, storeTime int64) []byte {
-	return binary.LittleEndian.AppendUint64(dst, uint64(storeTime))
-}
-
-func decodeClock(src []byte) (storeTime int64, err error) {
+func decodeClock(src []byte) (c clockStamp, err error) {
 	if len(src) != clockBytes {
-		return 0, fmt.Errorf("clock record has %d bytes, want %d", len(src), clockBytes)
+		return c, fmt.Errorf("clock record has %d bytes, want %d", len(src), clockBytes)
 	}
-	if storeTime = int64(binary.LittleEndian.Uint64(src)); storeTime < 0 {
-		return 0, fmt.Errorf("clock record of %d ns", storeTime)
+	if c = decodeClockStamp(src); c.store < 0 || c.store > maxStoreTime {
+		return c, fmt.Errorf("clock record of %d ns", c.store)
 	}
-	return storeTime, nil
+	return c, nil
 }
 
 func appendFloor(dst []byte, urls uint64) []byte {

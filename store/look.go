@@ -36,11 +36,16 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 	s.touch(st, p.words)
 
 	var hits int64
-	p.open, p.rests, p.filtered = p.open[:0], 0, filtered{}
+	p.open, p.rests, p.filtered, p.copies = p.open[:0], 0, filtered{}, p.copies[:0]
 	coarse := st.cache.coarse(p.now)
-	clear(p.at)
 	for i, w := range p.words {
-		if p.verb != verbForget && st.cache.has(w, coarse) {
+		if p.verb == verbForget {
+			if err := s.findCopies(st, p, i); err != nil {
+				return 0, false, err
+			}
+			continue
+		}
+		if st.cache.has(w, coarse) {
 			hits++
 			continue
 		}
@@ -62,7 +67,6 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 				if !planted.SeenBeforeWriteFrozen {
 					p.rest(st.frozen)
 				}
-				p.foundAt(i, st.frozen.segmentOf(w))
 				continue
 			case forgotten:
 				p.open = append(p.open, i)
@@ -76,9 +80,7 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 		}
 		if id == 0 {
 			p.open = append(p.open, i)
-			continue
 		}
-		p.foundAt(i, id)
 	}
 	c := &s.counters
 	addIf(&c.cacheHits, hits)
@@ -106,13 +108,6 @@ func (st *state) fault(recovered any) error {
 type filtered struct {
 	negatives, maybes, falseMaybes int64 // of the bitmap
 	filterNegatives                int64 // of the segment filters
-}
-
-// foundAt notes where a word was found that is to be forgotten.
-func (p *part) foundAt(i int, id segmentID) {
-	if p.verb == verbForget {
-		p.at[i] = id
-	}
 }
 
 // inPebble looks for a word behind the memtables, and returns its segment, 0 if
@@ -173,6 +168,20 @@ func (s *Store) touch(st *state, words []word) {
 	}
 }
 
+// getFrom asks Pebble for a word in a segment.
+func (s *Store) getFrom(p *part, id segmentID, w word) (bool, error) {
+	s.counters.gets.Add(1)
+	p.key = appendWordKey(p.key[:0], id, w)
+	_, closer, err := s.db.Get(p.key)
+	if err == pebble.ErrNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, wrapPebble(err)
+	}
+	return true, wrapPebble(closer.Close())
+}
+
 // get asks Pebble for a word in the given segments, and gives a word that it
 // finds in a live one to the cache.
 func (s *Store) get(st *state, p *part, ask []spanSegment, w word) (segmentID, error) {
@@ -180,23 +189,28 @@ func (s *Store) get(st *state, p *part, ask []spanSegment, w word) (segmentID, e
 		if seg.incarnation != p.incarnation.number || seg.ends <= p.now {
 			continue
 		}
-		s.counters.gets.Add(1)
-		p.key = appendWordKey(p.key[:0], seg.id, w)
-		_, closer, err := s.db.Get(p.key)
-		if err == pebble.ErrNotFound {
+		found, err := s.getFrom(p, seg.id, w)
+		if err != nil {
+			return 0, err
+		}
+		if !found {
 			continue
 		}
-		if err != nil {
-			return 0, wrapPebble(err)
-		}
-		if err := closer.Close(); err != nil {
-			return 0, wrapPebble(err)
-		}
-		st.cache.add(w, seg.ends)
-		if s.current.Load() != st {
-			st.cache.remove(w)
-		}
+		s.opts.seams.At("look-found")
+		s.fill(st, w, seg.ends)
 		return seg.id, nil
 	}
 	return 0, nil
+}
+
+// fill gives the cache a word that was found in Pebble, if what the look rests
+// on is still so. Whoever forgets words takes them out of the cache after the
+// publication, and alone: so no word comes into it behind his back, not even for
+// a moment, in which another look would find it.
+func (s *Store) fill(st *state, w word, ends int64) {
+	s.filling.RLock()
+	defer s.filling.RUnlock()
+	if s.current.Load() == st || planted.FillUnchecked {
+		st.cache.add(w, ends)
+	}
 }

@@ -132,7 +132,7 @@ func (s *Store) comeAgain(err error) (wait time.Duration) {
 	if d := time.Until(m.noBuildBefore); d > 0 {
 		soonest(d)
 	}
-	if d := s.nextDue(); d > 0 {
+	if d := s.nextDue(); d > 0 && err == nil {
 		soonest(d)
 	}
 	if d := s.time.nextTick(); d > 0 && s.expires.Load() {

@@ -25,8 +25,9 @@ type memtable struct {
 	limit int // words that it takes
 
 	// index says which segment the word of a slot belongs to: a number in
-	// segments, or noSegment. Two slots share a uint32. While all words belong
-	// to one segment it is all zeros, and takes no memory.
+	// segments, or noSegment, and settled beside it. Two slots share a uint32.
+	// While all words belong to one segment it is all zeros, and takes no
+	// memory.
 	index []uint32
 	// marked says that index has to be asked: some word has expired, or will,
 	// or was forgotten.
@@ -85,8 +86,11 @@ const (
 	slackSlots = 4096
 	touchSlots = 1 << 12
 
+	// settled is set beside the number of a word that was forgotten: what is
+	// older of it is in deletes, for ever. So it is not put there twice.
+	settled = 1 << 15
 	// noSegment is the number of a word that was forgotten and not added again.
-	noSegment = math.MaxUint16
+	noSegment = settled - 1
 	// maxMemSegments is how many segments a memtable can have words of.
 	maxMemSegments = noSegment
 )
@@ -160,14 +164,17 @@ func (m *memtable) look(w word, now int64) presence {
 
 // presence is that of the word in a slot.
 func (m *memtable) presence(slot uint64, now int64) presence {
-	n := m.number(slot)
+	entry := m.entry(slot)
+	n := entry &^ settled
 	switch {
 	case n == noSegment:
 		return forgotten
-	case atomic.LoadInt64(&(*m.ends.Load())[n]) <= now:
-		return expired
+	case atomic.LoadInt64(&(*m.ends.Load())[n]) > now:
+		return present
+	case entry&settled != 0:
+		return forgotten // and then added, for a while
 	}
-	return present
+	return expired
 }
 
 // holds reports that the word in a slot is live.
@@ -176,15 +183,19 @@ func (m *memtable) holds(slot uint64, now int64) bool {
 }
 
 // number is that of the segment of the word in a slot.
-func (m *memtable) number(slot uint64) uint16 {
+func (m *memtable) number(slot uint64) uint16 { return m.entry(slot) &^ settled }
+
+// isSettled reports that the table deletes whatever is older of the word in a
+// slot.
+func (m *memtable) isSettled(slot uint64) bool { return m.entry(slot)&settled != 0 }
+
+func (m *memtable) entry(slot uint64) uint16 {
 	return uint16(atomic.LoadUint32(&m.index[slot/2]) >> (slot % 2 * 16))
 }
 
-// segmentOf is the segment of a word that is live in a frozen table.
-func (m *memtable) segmentOf(w word) segmentID {
-	slot, _ := m.find(w)
-	return m.segments[m.number(slot)].id
-}
+// segmentOf is the segment of the word in a slot of a frozen table, which was
+// not forgotten.
+func (m *memtable) segmentOf(slot uint64) segmentID { return m.segments[m.number(slot)].id }
 
 // find returns the word's slot, and whether the word is in it. Without the
 // word the slot is empty, or it is the last one, which stays empty.
@@ -245,7 +256,7 @@ func (m *memtable) put(slot uint64, w word, number uint16) {
 		return
 	}
 	if number != 0 {
-		m.setNumber(slot, number)
+		m.setEntry(slot, number)
 	}
 	m.touched[slot/touchSlots/64] |= 1 << (slot / touchSlots % 64)
 	m.segments[number].words++
@@ -265,7 +276,7 @@ func (m *memtable) forget(slot uint64, w word, older segmentID) {
 		m.renumber(slot, noSegment)
 		return
 	}
-	m.setNumber(slot, noSegment)
+	m.setEntry(slot, noSegment|settled)
 	m.touched[slot/touchSlots/64] |= 1 << (slot / touchSlots % 64)
 	atomic.StoreUint64(&m.slots[slot], w)
 	m.count.Add(1)
@@ -275,16 +286,19 @@ func (m *memtable) renumber(slot uint64, number uint16) {
 	if old := m.number(slot); old != noSegment {
 		m.segments[old].words--
 	}
-	if number != noSegment {
+	entry := number | m.entry(slot)&settled
+	if number == noSegment {
+		entry |= settled
+	} else {
 		m.segments[number].words++
 	}
-	m.setNumber(slot, number)
+	m.setEntry(slot, entry)
 }
 
-func (m *memtable) setNumber(slot uint64, number uint16) {
+func (m *memtable) setEntry(slot uint64, entry uint16) {
 	shift := slot % 2 * 16
 	both := m.index[slot/2] &^ (math.MaxUint16 << shift)
-	atomic.StoreUint32(&m.index[slot/2], both|uint32(number)<<shift)
+	atomic.StoreUint32(&m.index[slot/2], both|uint32(entry)<<shift)
 }
 
 // cover raises lsn, before the first insert of a record.
@@ -416,13 +430,18 @@ func (m *memtable) group(ids []segmentID, part int, fn func(segmentID, []word) e
 // addTo does in a table that has room for it, and that holds what is older,
 // what was done in this one; but for the adds that skip takes, nil for none.
 func (m *memtable) addTo(sum *memtable, skip func(segmentWord) bool) {
+	var older []segmentWord
 	for _, d := range m.deletes {
 		slot, found := sum.find(d.word)
 		if n, ok := sum.numbers[d.segment]; found && ok && sum.number(slot) == n {
 			sum.forget(slot, d.word, 0)
 		} else {
-			sum.forget(slot, d.word, d.segment)
+			older = append(older, d)
 		}
+	}
+	for _, d := range older {
+		slot, _ := sum.find(d.word)
+		sum.forget(slot, d.word, d.segment)
 	}
 	for i, w := range m.slots {
 		if w == 0 {

@@ -213,7 +213,9 @@ func (s *Store) recordNamespace(name string, ttl int64) (*namespace, error) {
 		core = s.mu.named[name]
 		var row namespaceRow
 		if core != nil {
-			row = r.namespaces[core.id]
+			if row = r.namespaces[core.id]; ttl == 0 || row.ttl == ttl {
+				return false // somebody else has made it since
+			}
 			row.ttl = ttl
 		} else {
 			row = namespaceRow{incarnation: r.nextIncarnation, ttl: ttl, name: name}

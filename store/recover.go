@@ -23,7 +23,7 @@ func (s *Store) recoverAll() error {
 	}
 	s.mu.registry = f.registry
 	s.maintainer.stored = f.registry.storeRow
-	s.time = newStoreTime(s.opts.Clock, f.registry.clock)
+	s.time = newStoreTime(s.opts.Clock, f.clock)
 	if err := s.openFilters(f); err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (s *Store) recoverFile(c *wal.Chain, i int) error {
 	}
 	defer m.free()
 	file := c.Files[i].File
-	if m.count.Load() > 0 || len(changed.segments) > 0 || len(changed.namespaces) > 0 || s.maintainer.tornLogs[file] {
+	if m.count.Load() > 0 || len(changed.segments)+len(changed.namespaces) > 0 || s.maintainer.tornLogs[file] {
 		if _, err := s.ingest(m, changed); err != nil {
 			return err
 		}

@@ -76,11 +76,11 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		}
 		r.setNamespace(id, row)
 	case recordClock:
-		at, err := decodeClock(rec.Payload)
+		clock, err := decodeClock(rec.Payload)
 		if err != nil {
 			return err
 		}
-		for id, ends := range r.capEnds(at) {
+		for id, ends := range r.capEnds(clock.store) {
 			m.setEnds(id, ends)
 		}
 	case recordIngest:

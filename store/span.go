@@ -158,12 +158,15 @@ func (r *registry) wordsIn(ids []segmentID) (n uint64) {
 	return n
 }
 
-// ingestOf is the number of the last ingest that touched any of the segments.
-func (r *registry) ingestOf(ids []segmentID) (n uint64) {
-	for _, id := range ids {
-		n = max(n, r.segments[id].ingest)
+// ingests are, by span, the numbers of the last ingests that touched a segment
+// of it, also one that has no words any more; by the zero value, of all.
+func (r *registry) ingests() map[spanID]uint64 {
+	last := map[spanID]uint64{}
+	for _, row := range r.segments {
+		last[spanID{}] = max(last[spanID{}], row.ingest)
+		last[row.spanID()] = max(last[row.spanID()], row.ingest)
 	}
-	return n
+	return last
 }
 
 // closed reports that none of the segments takes words any more.

@@ -19,11 +19,13 @@ var steps = []string{
 	"pages-checked", "recovered-file",
 }
 
+// dropSteps are those of a drop.
+var dropSteps = []string{"drop", "dropped", "drop-removed"}
+
 // countSteps are those that builds with counters pass besides.
-var countSteps = []string{
+var countSteps = append([]string{
 	"build-counted", "counters-synced", "counters-renamed", "counters-removed", "uncounted",
-	"drop", "dropped", "drop-removed",
-}
+}, dropSteps...)
 
 // A cut is a world as a power loss at a step has left it, and how many keys
 // were answered before it was taken, and after.

@@ -32,11 +32,14 @@ type Store struct {
 	expires atomic.Bool
 
 	views
-	log    *wal.Log // nil if the store must not write
-	db     *pebble.DB
-	pebble *pebble.Options // what db was opened with
-	events *pebbleEvents
-	lock   io.Closer
+	// filling is held, shared, by who gives the cache a word, and, alone, by who
+	// takes out of it what was forgotten.
+	filling sync.RWMutex
+	log     *wal.Log // nil if the store must not write
+	db      *pebble.DB
+	pebble  *pebble.Options // what db was opened with
+	events  *pebbleEvents
+	lock    io.Closer
 	// publisher is nil in a store that publishes no STATUS.
 	publisher *publisher
 

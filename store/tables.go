@@ -69,7 +69,6 @@ func equalTables(a, b []tableRef) bool {
 
 // tablesIn lists the tables that may hold keys from lower on, before upper.
 func (s *Store) tablesIn(lower, upper []byte) (tables []tableRef, err error) {
-	fsys := s.opts.seams.FS
 	err = s.events.apart(func() error {
 		levels, err := s.db.SSTables()
 		for _, level := range levels {
@@ -78,7 +77,7 @@ func (s *Store) tablesIn(lower, upper []byte) (tables []tableRef, err error) {
 					continue
 				}
 				tables = append(tables, tableRef{
-					path:     fsys.PathJoin(s.dir, pebbleDir, t.BackingSSTNum.String()+".sst"),
+					path:     s.backingPath(&t),
 					smallest: t.Smallest.UserKey, beyond: append(bytes.Clone(t.Largest.UserKey), 0),
 				})
 			}
@@ -149,21 +148,28 @@ func (s *Store) checkTables() error {
 		return err
 	}
 	for _, t := range tables {
-		r, err := s.openTable(t.path)
-		if err != nil {
-			continue
-		}
-		p, err := r.ReadPropertiesBlock(context.Background(), nil)
-		if err == nil && !s.made(p.UserProperties) {
-			err = &CorruptError{Path: t.path, Offset: -1, Reason: "the table was made by another store"}
-		} else {
-			err = nil
-		}
-		if err = errors.Join(err, r.Close()); err != nil {
-			return err
+		if made, err := s.madeTable(t.path); err == nil && !made {
+			return &CorruptError{Path: t.path, Offset: -1, Reason: "the table was made by another store"}
 		}
 	}
 	return nil
+}
+
+// backingPath is the file of a table. After an excision two may share one, which
+// has their properties.
+func (s *Store) backingPath(t *pebble.SSTableInfo) string {
+	return s.opts.seams.FS.PathJoin(s.dir, pebbleDir, t.BackingSSTNum.String()+".sst")
+}
+
+// madeTable reports whether this store made a table.
+func (s *Store) madeTable(path string) (made bool, err error) {
+	r, err := s.openTable(path)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, wrapTable(path, r.Close())) }()
+	p, err := r.ReadPropertiesBlock(context.Background(), nil)
+	return err == nil && s.made(p.UserProperties), wrapTable(path, err)
 }
 
 // made reports whether a table's properties say that this store made it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -125,18 +126,19 @@ func verifyLocked(ctx context.Context, dir string, o VerifyOptions, so *Options,
 }
 
 // verifyFiles checks the files of a store that is not open.
-func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (err error) {
+func (s *Store) verifyFiles(ctx context.Context, r *Report, vo VerifyOptions) (err error) {
 	fsys := s.opts.seams.FS
 	f := &found{}
 	if f.chain, err = wal.Read(fsys, s.logDir(), s.identity.id); err != nil {
 		r.add(s.logDir(), doesNotOpen, wrapLog(err))
 		f.chain = nil
 	}
-	db, _, err := s.openPebble(true)
+	db, o, err := s.openPebble(true)
 	if err != nil {
 		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
 		return nil
 	}
+	s.pebble = o
 	defer func() { err = errors.Join(err, wrapPebble(db.Close())) }()
 	if f.registry, err = s.loadRegistry(db); err != nil {
 		r.add(fsys.PathJoin(s.dir, pebbleDir), doesNotOpen, err)
@@ -172,12 +174,12 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, o VerifyOptions) (er
 			r.URLs = s.countReplayed(r, f)
 		}
 	}
-	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, progress: o.Progress}
+	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, progress: vo.Progress}
 	v.bitmap, v.filters = s.current.Load().bitmap, s.maintainer.filters
 	if err := v.pages(); err != nil {
 		return err
 	}
-	if !o.Deep {
+	if !vo.Deep {
 		return v.counters()
 	}
 	return v.deep()
@@ -217,7 +219,7 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 			r.Notes = append(r.Notes, err.Error())
 		}
 	}
-	now := newStoreTime(s.opts.Clock, f.registry.clock).now()
+	now := newStoreTime(s.opts.Clock, f.clock).now()
 	urls := int64(0)
 	for id, row := range s.mu.registry.segments {
 		if s.mu.registry.live(&row, now) {
@@ -464,15 +466,20 @@ func (v *verifier) strays() error {
 
 // tables checks that every table is this store's.
 func (v *verifier) tables() {
-	levels, err := v.db.SSTables(pebble.WithProperties())
+	levels, err := v.db.SSTables()
 	if err != nil {
 		v.report.add(pebbleDir, readsFail, wrapPebble(err))
 		return
 	}
 	for _, level := range levels {
 		for _, t := range level {
-			if !v.store.made(t.Properties.UserProperties) {
-				v.report.fault(fmt.Sprintf("%s/%s.sst", pebbleDir, t.FileNum), -1, notTheStores, "the table was made by another store")
+			path := v.store.backingPath(&t)
+			switch made, err := v.store.madeTable(path); {
+			case errors.Is(err, fs.ErrNotExist): // merged since, or Pebble says so
+			case err != nil:
+				v.report.add(path, readsFail, err)
+			case !made:
+				v.report.fault(path, -1, notTheStores, "the table was made by another store")
 			}
 		}
 	}

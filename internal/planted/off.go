@@ -35,4 +35,5 @@ const (
 	ClockBelieved         = false // rule 22
 	StampInDoubt          = false // rule 22
 	MarkBeforeWrite       = false // filter
+	FillUnchecked         = false // rule 7
 )

@@ -39,4 +39,5 @@ var (
 	ClockBelieved         = fault == "clock-believed"
 	StampInDoubt          = fault == "stamp-in-doubt"
 	MarkBeforeWrite       = fault == "mark-before-write"
+	FillUnchecked         = fault == "fill-unchecked"
 )
