@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // ExpireOptions say what Expire does.
@@ -99,16 +100,22 @@ func (s *Store) hurry(n int) {
 	s.mu.Unlock()
 }
 
-// noneLeft reports that no build is under way or due, or that they are given
-// up, and that no counters are to be let go, which leaves more to drop.
+// noneLeft reports that no build is under way, or due and not put off, or that
+// they are given up; and that no counters are to be let go, which leaves more to
+// drop.
 func (s *Store) noneLeft(givenUp bool) bool {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
-	if s.countersUnwanted() {
+	switch {
+	case s.countersUnwanted():
+		return false
+	case givenUp:
+		return true
+	case s.maintainer.build != nil:
 		return false
 	}
 	_, wants := s.wantsBuild()
-	return givenUp || !wants && s.maintainer.build == nil
+	return !wants || time.Now().Before(s.maintainer.noBuildBefore)
 }
 
 // acceptClock takes the wall clock for right.
