@@ -35,15 +35,16 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 
 	var hits int64
 	p.open, p.rests, p.filtered = p.open[:0], 0, filtered{}
+	now := s.cache.coarse(0) // nothing expires yet
 	for i, w := range p.words {
-		if s.cache.has(w) {
+		if s.cache.has(w, now) {
 			hits++
 			continue
 		}
 		if st.active.has(w) {
 			p.rest(st.active)
 			if planted.MemtableWordsInCache {
-				s.cache.add(w)
+				s.cache.add(w, forever)
 			}
 			continue
 		}
@@ -164,7 +165,7 @@ func (s *Store) get(st *state, p *part, ask []segmentID, w word) (bool, error) {
 		if err := closer.Close(); err != nil {
 			return false, wrapPebble(err)
 		}
-		s.cache.add(w)
+		s.cache.add(w, forever)
 		if s.current.Load() != st {
 			s.cache.remove(w)
 		}

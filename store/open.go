@@ -241,7 +241,7 @@ func (r *registry) load(key, value []byte) (err error) {
 // start lets a recovered store take calls.
 func (s *Store) start(active, frozen *memtable) error {
 	var err error
-	if s.cache, err = newCache(s.opts.MemoryBytes * cacheShare / 64); err != nil {
+	if s.cache, err = newCache(s.opts.MemoryBytes*cacheShare/64, 0); err != nil {
 		return err
 	}
 	s.publishLocked(func(st *state) {

@@ -259,7 +259,7 @@ func TestMemtableWordsNotCached(t *testing.T) {
 	early("a word in the memtable")
 	early2, answered2 := asks(s, "k")
 	early2("a word asked for twice")
-	if s.cache.has(s.word("k")) {
+	if s.cache.has(s.word("k"), 0) {
 		t.Error("the cache holds a word of the memtable")
 	}
 	g.open()

@@ -11,6 +11,7 @@ const (
 	SeenBeforeWriteActive = false
 	SeenBeforeWriteFrozen = false
 	MemtableWordsInCache  = false
+	StampsLate            = false // rule 7
 	AckBeforeSync         = false
 	SyncStartedEarlier    = false // rule 11
 	NoChainCheck          = false // rule 12

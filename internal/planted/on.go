@@ -15,6 +15,7 @@ var (
 	SeenBeforeWriteActive = fault == "seen-before-write-active"
 	SeenBeforeWriteFrozen = fault == "seen-before-write-frozen"
 	MemtableWordsInCache  = fault == "memtable-words-in-cache"
+	StampsLate            = fault == "stamps-late"
 	AckBeforeSync         = fault == "ack-before-sync"
 	SyncStartedEarlier    = fault == "sync-started-earlier"
 	NoChainCheck          = fault == "no-chain-check"

@@ -18,6 +18,7 @@ var table = []row{
 	{"SeenBeforeWriteActive", "seen-before-write-active", "6: \"seen\" waits for the record in the active memtable", "store", "TestSeenWaitsActive"},
 	{"SeenBeforeWriteFrozen", "seen-before-write-frozen", "6: \"seen\" waits for the record in the frozen memtable", "store", "TestSeenWaitsFrozen"},
 	{"MemtableWordsInCache", "memtable-words-in-cache", "7: the cache holds words found in Pebble only", "store", "TestMemtableWordsNotCached"},
+	{"StampsLate", "stamps-late", "7: at its stamp, which is rounded down, an entry is a miss", "store", "TestCacheNeverLate"},
 	{"AckBeforeSync", "ack-before-sync", "10: level Sync answers after fdatasync", "store", "TestSyncBeforeAnswer"},
 	{"AckBeforeSync", "ack-before-sync", "10: who waits for a sync waits for it", "wal", "TestFailedSyncTakesBackWritten"},
 	{"SyncStartedEarlier", "sync-started-earlier", "11: a sync covers what was written when it started", "wal", "TestGroupCommit"},
