@@ -108,7 +108,7 @@ func (p *part) reset(n *Namespace, a ask, size int) {
 // mix makes the words of the digests, in the namespace's incarnation of now.
 func (p *part) mix() {
 	now := p.n.core.current.Load()
-	if now == p.incarnation || len(p.digests) == 0 {
+	if now == p.incarnation || len(p.digests) == 0 || planted.StaleIncarnation && len(p.words) > 0 {
 		return
 	}
 	p.incarnation, p.words = now, p.words[:0]

@@ -277,6 +277,9 @@ func (s *Store) switchBitmap(b *build) (old *filter, oldCounters uint64, err err
 	}
 	s.maintainer.bitsUnsynced = 0
 	s.opts.seams.At("build-switched")
+	if planted.UnlinkBeforeSwitch {
+		return old, oldCounters, nil
+	}
 	return old, oldCounters, s.waitSynced(record)
 }
 

@@ -90,11 +90,22 @@ func (d *diary) before(k diaryKey, op int) (states []diaryEntry) {
 	return append(states, page[max(first, 0):]...)
 }
 
-// answer compares an answer with what may be, and notes what follows. Of a look
-// nothing does, but for what it says of an operation that has failed.
-func (d *diary) answer(k diaryKey, op int, a Answer, begun, ended int64, adds bool, ttl int64) error {
+// added compares the answers of an add with what may be, and notes what follows.
+func (d *diary) added(keys []diaryKey, op int, answers []Answer, begun, ended, ttl int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for i, k := range keys {
+		if answers[i] == Unanswered {
+			continue
+		}
+		if err := d.answer(k, op, answers[i], begun, ended, ttl); err != nil {
+			return fmt.Errorf("add: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *diary) answer(k diaryKey, op int, a Answer, begun, ended, ttl int64) error {
 	states := d.before(k, op)
 	seen := diaryEntry{op: op, from: forever}
 	mayNew := false
@@ -110,14 +121,11 @@ func (d *diary) answer(k diaryKey, op int, a Answer, begun, ended int64, adds bo
 	}
 	switch {
 	case a == Seen && seen.by == 0, a == New && !mayNew, a != Seen && a != New:
-		return fmt.Errorf("key %v is %v, from %d to %d, and may be %+v; page %+v", k, a, begun, ended, states, d.pages[k])
-	case a == New && adds:
+		return fmt.Errorf("key %v is %v, from %d to %d, and may be %+v", k, a, begun, ended, states)
+	case a == New:
 		page = append(page, newLife(op, begun, ended, ttl))
-	case len(states) == 1: // nothing has changed
-	case a == Seen:
+	case len(states) > 1: // now it is known what has become of the failed ones
 		page = append(page, seen)
-	default:
-		page = append(page, diaryEntry{op: op})
 	}
 	d.pages[k] = page
 	return nil
@@ -131,19 +139,60 @@ func newLife(op int, begun, ended, ttl int64) diaryEntry {
 	return diaryEntry{op: op, from: begun + ttl, by: ended + ttl + max(int64(time.Second), ttl/spansOfTTL)}
 }
 
-// settle takes an operation out of a key's page that has not been done.
-func (d *diary) settle(k diaryKey, op int, failed bool) {
+// settle says that an operation has not been done to some keys, or that nobody
+// knows.
+func (d *diary) settle(keys []diaryKey, op int, failed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	page := d.pages[k]
-	n := len(page)
-	if n == 0 || page[n-1].op != op {
-		return
-	}
-	if page[n-1].failed = failed; !failed {
-		d.pages[k] = page[:n-1]
+	for _, k := range keys {
+		page := d.pages[k]
+		n := len(page)
+		if n == 0 || page[n-1].op != op {
+			continue
+		}
+		if page[n-1].failed = failed; !failed {
+			d.pages[k] = page[:n-1]
+		}
 	}
 }
+
+// looked compares the answers of a look.
+func (d *diary) looked(keys []diaryKey, answers []Answer, begun, ended int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, k := range keys {
+		states := d.before(k, -1)
+		if !slices.ContainsFunc(states, func(e diaryEntry) bool {
+			return answers[i] == Seen && e.maySeen(begun) || answers[i] == New && e.mayNew(ended)
+		}) {
+			return fmt.Errorf("has: key %v is %v, from %d to %d, and may be %+v", k, answers[i], begun, ended, states)
+		}
+	}
+	return nil
+}
+
+// forgot compares how many of some keys were seen.
+func (d *diary) forgot(keys []diaryKey, op, removed int, begun, ended int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	least, most := 0, 0
+	for _, k := range keys {
+		states := d.before(k, op)
+		if slices.ContainsFunc(states, func(e diaryEntry) bool { return e.maySeen(begun) }) {
+			most++
+		}
+		if !slices.ContainsFunc(states, func(e diaryEntry) bool { return e.mayNew(ended) }) {
+			least++
+		}
+	}
+	if removed < least || removed > most {
+		return fmt.Errorf("forget: %d of %v were seen, and may be %d to %d", removed, keys, least, most)
+	}
+	return nil
+}
+
+// passing is called before time passes.
+func (d *diary) passing(time.Duration) {}
 
 func (d *diary) moment() diaryMoment {
 	d.mu.Lock()
@@ -213,9 +262,20 @@ func (c *diaryCut) resolve(seen map[diaryKey]bool, now int64) (d *diary, err err
 	return d, nil
 }
 
+// An account is a diary, here or in another process.
+type account interface {
+	begin(keys []diaryKey, e diaryEntry) (op int)
+	end(op int, durable bool)
+	settle(keys []diaryKey, op int, failed bool)
+	added(keys []diaryKey, op int, answers []Answer, begun, ended, ttl int64) error
+	looked(keys []diaryKey, answers []Answer, begun, ended int64) error
+	forgot(keys []diaryKey, op, removed int, begun, ended int64) error
+	passing(d time.Duration)
+}
+
 // A diarist does at random what its diary can account for.
 type diarist struct {
-	*diary
+	account
 	s      *Store
 	clock  *fakeClock
 	rng    *rand.Rand
@@ -293,10 +353,10 @@ func (w *diarist) step(ctx context.Context) error {
 	case x < 65:
 		return w.has(ctx)
 	case x < 76:
-		w.clock.pass(time.Duration(w.rng.Int64N(int64(20 * time.Minute))))
+		w.pass(20 * time.Minute)
 		return nil
 	case x < 78:
-		w.clock.pass(time.Duration(w.rng.Int64N(int64(20 * time.Hour))))
+		w.pass(20 * time.Hour)
 		return nil
 	case x < 88:
 		return w.whole(func() error { return w.s.Flush(ctx) })
@@ -312,10 +372,16 @@ func (w *diarist) step(ctx context.Context) error {
 	}
 }
 
+func (w *diarist) pass(most time.Duration) {
+	d := time.Duration(w.rng.Int64N(int64(most)))
+	w.passing(d)
+	w.clock.pass(d)
+}
+
 // failing says what becomes of an operation that failed.
 func (w *diarist) failing(err error, keys []diaryKey, op int, undone bool) error {
-	for _, k := range keys {
-		w.settle(k, op, !undone)
+	if len(keys) > 0 {
+		w.settle(keys, op, !undone)
 	}
 	if w.tolerant {
 		return nil
@@ -340,16 +406,17 @@ func (w *diarist) add(ctx context.Context) error {
 	op := w.begin(keys, life)
 	err = n.AddBatch(ctx, names, answers)
 	ended := w.now()
-	var open []diaryKey
-	for i, k := range keys {
-		if answers[i] == Unanswered {
-			open = append(open, k)
-		} else if err := w.answer(k, op, answers[i], begun, ended, true, int64(ttl)); err != nil {
-			return fmt.Errorf("add: %w", err)
-		}
+	if err := w.added(keys, op, answers, begun, ended, int64(ttl)); err != nil {
+		return err
 	}
 	w.end(op, false)
 	if err != nil {
+		var open []diaryKey
+		for i, k := range keys {
+			if answers[i] == Unanswered {
+				open = append(open, k)
+			}
+		}
 		return w.failing(err, open, op, !errors.Is(err, ErrPoisoned))
 	}
 	return nil
@@ -373,26 +440,7 @@ func (w *diarist) has(ctx context.Context) error {
 	if err := n.HasBatch(ctx, names, answers); err != nil {
 		return w.failing(err, nil, 0, true)
 	}
-	ended := w.now()
-	for i, k := range keys {
-		if err := w.looked(k, answers[i], begun, ended); err != nil {
-			return fmt.Errorf("has: %w", err)
-		}
-	}
-	return nil
-}
-
-// looked compares the answer of a look.
-func (d *diary) looked(k diaryKey, a Answer, begun, ended int64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	states := d.before(k, -1)
-	for _, e := range states {
-		if a == Seen && e.maySeen(begun) || a == New && e.mayNew(ended) {
-			return nil
-		}
-	}
-	return fmt.Errorf("key %v is %v, from %d to %d, and may be %+v", k, a, begun, ended, states)
+	return w.looked(keys, answers, begun, w.now())
 }
 
 func (w *diarist) forget(ctx context.Context) error {
@@ -409,28 +457,11 @@ func (w *diarist) forget(ctx context.Context) error {
 		w.end(op, false)
 		return w.failing(err, keys, op, false)
 	}
-	least, most := w.between(keys, op, begun, w.now())
+	if err := w.forgot(keys, op, removed, begun, w.now()); err != nil {
+		return err
+	}
 	w.end(op, removed > 0)
-	if removed < least || removed > most {
-		return fmt.Errorf("forget: %d of %v were seen, and may be %d to %d", removed, keys, least, most)
-	}
 	return nil
-}
-
-// between bounds how many of some keys were live before an operation.
-func (d *diary) between(keys []diaryKey, op int, begun, ended int64) (least, most int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, k := range keys {
-		states := d.before(k, op)
-		if slices.ContainsFunc(states, func(e diaryEntry) bool { return e.maySeen(begun) }) {
-			most++
-		}
-		if !slices.ContainsFunc(states, func(e diaryEntry) bool { return e.mayNew(ended) }) {
-			least++
-		}
-	}
-	return least, most
 }
 
 func (w *diarist) drop(ctx context.Context) error {

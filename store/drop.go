@@ -75,7 +75,7 @@ func (s *Store) nextDue() time.Duration {
 func (s *Store) dropDue() (did bool, err error) {
 	s.mu.Lock()
 	now := s.now()
-	due := s.mu.registry.due(now, s.expires.Load() && s.time.dropsAllowed())
+	due := s.mu.registry.due(now, s.expires.Load() && (s.time.dropsAllowed() || planted.DropInDoubt))
 	due = slices.DeleteFunc(due, s.counts)
 	last := s.log.Last()
 	s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Store) dropRanges(due []segmentID) (big [][]segmentID, small []segmentI
 		if _, isDue := slices.BinarySearch(due, id); isDue {
 			ids = append(ids, id)
 			words += r.segments[id].words
-		} else {
+		} else if !planted.DropOverLive {
 			end()
 		}
 	}

@@ -64,6 +64,9 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 	givenUp := c.buildsGivenUp.Load()
 	s.hurry(1)
 	defer s.hurry(-1)
+	s.maintainer.mu.Lock()
+	s.maintainer.noBuildBefore = time.Time{} // one that was given up is tried now
+	s.maintainer.mu.Unlock()
 	err = s.flushAll(ctx, false)
 	for err == nil {
 		s.mu.Lock()

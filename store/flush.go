@@ -224,7 +224,7 @@ func (s *Store) idsOf(m *memtable) []segmentID {
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(m.ids(), func(id segmentID) bool {
 		_, ok := s.mu.registry.segments[id]
-		return !ok
+		return !ok && !planted.DroppedFlushed
 	})
 }
 
@@ -383,7 +383,7 @@ func (s *Store) deletesOf(m *memtable) []segmentWord {
 	s.mu.Lock()
 	deletes := slices.DeleteFunc(slices.Clone(m.deletes), func(d segmentWord) bool {
 		_, ok := s.mu.registry.segments[d.segment]
-		return !ok
+		return !ok || planted.TombstoneLifted && m.look(d.word, 0) == present
 	})
 	s.mu.Unlock()
 	slices.SortFunc(deletes, segmentWord.compare)

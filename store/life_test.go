@@ -226,3 +226,110 @@ func TestDropAfterFlush(t *testing.T) {
 		})
 	}
 }
+
+// TestExpireTriesABuild has Expire meet a build that was given up.
+func TestExpireTriesABuild(t *testing.T) {
+	w := inMemory(t)
+	s := w.open()
+	s.maintainer.mu.Lock()
+	s.maintainer.noBuildBefore = time.Now().Add(time.Hour)
+	s.maintainer.mu.Unlock()
+	s.add(New, keys(0, 21_000)...)
+	s.flush()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if r, err := s.Expire(ctx, ExpireOptions{}); err != nil || r.Builds == 0 {
+		t.Errorf("got %+v, %v, want a build", r, err)
+	}
+}
+
+// TestOneURL adds one URL ten thousand times, through claims that are committed
+// and released at random, forgets others, and it now and then, flushes, kills the store and lets each
+// log be replayed twice: once it is live it is never new.
+func TestOneURL(t *testing.T) {
+	const url = "https://example.com/"
+	rng := seeded(t)
+	w := inMemory(t)
+	w.memtableWords, w.spanWords, w.buildWords, w.exciseWords = 40, 100, 50, 1
+	w.o.ExpectedURLs = 100
+	s := w.open()
+	other := s.named("other", nil)
+	live, others := false, 0
+	var held []Claim
+	ctx := t.Context()
+	tell := func(i int, what string, a Answer, err error) {
+		t.Helper()
+		if err != nil || a == New && live {
+			t.Fatalf("%d: %s: got %v, %v, the URL is live", i, what, a, err)
+		}
+	}
+	for i := range 10_000 {
+		switch x := rng.IntN(1000); {
+		case x < 2 && live:
+			s.forget(1, url)
+			live = false
+		case x < 300 && (live || x < 10): // else claims are to decide
+			answers := make([]Answer, 1)
+			err := s.AddBatch(ctx, []string{url}, answers)
+			tell(i, "add", answers[0], err)
+			live = live || answers[0] == New
+		case x < 500:
+			claim, a, err := s.Claim(ctx, url, 0)
+			tell(i, "claim", a, err)
+			if a == New {
+				held = append(held, claim)
+			}
+		case x < 600 && len(held) > 0:
+			c := held[0]
+			held = held[1:]
+			if rng.IntN(10) == 0 {
+				must(t, c.Commit(ctx, Forever))
+				live = true
+			} else {
+				must(t, c.Release())
+			}
+		case x < 700:
+			answers := make([]Answer, 1)
+			err := s.HasBatch(ctx, []string{url}, answers)
+			tell(i, "has", answers[0], err)
+			if (answers[0] == Seen) != live {
+				t.Fatalf("%d: has: got %v, live is %v", i, answers[0], live)
+			}
+		case x < 800: // of non-members, and of a member of another namespace
+			s.forget(0, url+"never", key(i))
+			if n, err := other.Forget(ctx, url); err != nil || n > 1 {
+				t.Fatal(n, err)
+			}
+		case x < 850:
+			_, err := other.Add(ctx, url)
+			must(t, err)
+		case x < 950:
+			s.add(New, url+key(i))
+			others++
+		case x < 985:
+			s.flush()
+		case x < 990:
+			must(t, s.DropNamespace(ctx, "other"))
+		default:
+			for range 2 { // and before it does anything, again
+				killed := w.crash(rng, 100)
+				s.abandon()
+				w = killed
+				s = w.open()
+			}
+			other, held = s.named("other", nil), nil
+		}
+	}
+	for _, c := range held {
+		must(t, c.Release())
+	}
+	if !live {
+		s.add(New, url)
+	}
+	s.add(Seen, url)
+	for n := range s.Namespaces() {
+		if n.Name == "" && n.URLs != int64(others)+1 {
+			t.Errorf("got %d URLs, want %d", n.URLs, others+1)
+		}
+	}
+}

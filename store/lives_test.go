@@ -70,7 +70,7 @@ func livesSpaces(i int) []diarySpace {
 // diarist is the i-th one. Its diary says what the last crash has left.
 func (w *livesWorld) diarist(i int, d *diary) *diarist {
 	return &diarist{
-		diary: d, s: w.s, clock: w.clock, rng: rand.New(rand.NewPCG(w.rng.Uint64(), uint64(i))),
+		account: d, s: w.s, clock: w.clock, rng: rand.New(rand.NewPCG(w.rng.Uint64(), uint64(i))),
 		spaces: livesSpaces(i), prefix: fmt.Sprint("host", i), keys: 60,
 	}
 }
@@ -433,6 +433,8 @@ func livesFail(t *testing.T, rng *rand.Rand, errno syscall.Errno, sticky bool, n
 			counts["poisoned"]++
 		case errors.Is(err, ErrDiskFull):
 			counts["disk full"]++
+		case crashTyped(err, errno):
+			counts["close fails"]++
 		default:
 			t.Errorf("%s: close: %v", what, err)
 		}

@@ -189,6 +189,9 @@ func (s *Store) get(st *state, p *part, ask []spanSegment, w word) (segmentID, e
 		if seg.incarnation != p.incarnation.number || seg.ends <= p.now {
 			continue
 		}
+		if planted.LastAddDecides && p.verb == verbAdd && seg.ends != forever {
+			continue
+		}
 		found, err := s.getFrom(p, seg.id, w)
 		if err != nil {
 			return 0, err

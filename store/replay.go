@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"dedupstore/internal/planted"
 	"dedupstore/wal"
 )
 
@@ -179,7 +180,7 @@ func (r *registry) replayClosed(m *memtable, payload []byte) error {
 // was dropped, and its words are dead.
 func (r *registry) replayed(id segmentID) (row segmentRow, ok bool, err error) {
 	row, ok = r.segments[id]
-	if !ok && id >= r.nextSegment {
+	if !ok && (id >= r.nextSegment || planted.DroppedUnknown) {
 		return row, false, fmt.Errorf("it names segment %d, which was never made", id)
 	}
 	return row, ok, nil
@@ -208,6 +209,8 @@ func (r *registry) replayAdds(m *memtable, payload []byte) error {
 		switch {
 		case found && m.holds(slot, row.ends-1):
 			continue // a copy that ends earlier never replaces one that ends later
+		case found && m.number(slot) == noSegment && planted.ForgetReplayedLast:
+			continue
 		case !found && m.full(slot):
 			return errors.New("bug: a replayed memtable is full")
 		}

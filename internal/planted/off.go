@@ -34,6 +34,17 @@ const (
 	TokenIgnored          = false // claims
 	ClockBelieved         = false // rule 22
 	StampInDoubt          = false // rule 22
+	ForgetKeepsEpoch      = false // rule 4
 	MarkBeforeWrite       = false // filter
 	FillUnchecked         = false // rule 7
+	LastAddDecides        = false // rule 9
+	UnlinkBeforeSwitch    = false // rule 17
+	DroppedUnknown        = false // rule 16
+	DroppedFlushed        = false // rule 19
+	DropOverLive          = false // rule 19
+	ForgetUnsynced        = false // rule 20
+	ForgetReplayedLast    = false // rule 20
+	TombstoneLifted       = false // rule 20
+	StaleIncarnation      = false // rule 20
+	DropInDoubt           = false // rule 22
 )
