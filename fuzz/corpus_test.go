@@ -88,6 +88,9 @@ func TestCorpus(t *testing.T) {
 	for name, b := range storeSeeds() {
 		want[filepath.Join("FuzzStore", name)] = corpusFile(b)
 	}
+	for name, b := range livesSeeds() {
+		want[filepath.Join("FuzzLives", name)] = corpusFile(b)
+	}
 	for name, args := range logSeeds(t) {
 		want[filepath.Join("FuzzLog", name)] = corpusFile(args...)
 	}

@@ -15,6 +15,9 @@ import (
 
 const dir = "/s"
 
+// levels are what a byte of an input chooses one of.
+var levels = [...]store.Durability{store.Interval, store.Sync, store.NoSync}
+
 // options are those of a store on a disk in memory.
 func options(d *crashfs.Disk, level store.Durability, memtable int, span int64) *store.Options {
 	o := &store.Options{
@@ -26,6 +29,53 @@ func options(d *crashfs.Disk, level store.Durability, memtable int, span int64) 
 	seams.MemtableWords, seams.SpanWords = memtable, span
 	store.SetSeams(o, seams)
 	return o
+}
+
+// A clock is moved by the operations of an input.
+type clock struct {
+	mu         sync.Mutex
+	wall       time.Time
+	mono, boot time.Duration
+	boots      byte
+}
+
+func (c *clock) Wall() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wall
+}
+
+func (c *clock) Monotonic() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mono
+}
+
+func (c *clock) Boot() (time.Duration, [16]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.boot, [16]byte{c.boots, 1}
+}
+
+// pass lets time pass.
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.mono, c.boot = c.wall.Add(d), c.mono+d, c.boot+d
+}
+
+// reboot lets the machine boot again, with a clock that is right, or not.
+func (c *clock) reboot(wrong time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.mono, c.boot = c.wall.Add(time.Minute+wrong), 0, 0
+	c.boots++
+}
+
+func (c *clock) set(by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall = c.wall.Add(by)
 }
 
 var randomMu sync.Mutex

@@ -92,7 +92,7 @@ func run(tb testing.TB, input []byte) {
 	for i := range w.model {
 		w.all = append(w.all, key(i))
 	}
-	w.level = store.Durability(w.next() % 3)
+	w.level = levels[w.next()%len(levels)]
 	w.words = []int{4, 16, 50, 400}[w.next()%4]
 	w.span = []int64{10, 60, 1 << 30}[w.next()%3]
 	w.s = create(tb, w.disk, 1, w.options())

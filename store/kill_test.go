@@ -591,7 +591,7 @@ func TestKill9(t *testing.T) {
 	ends := map[string]int{}
 	var keys, claims, records int64
 	for done, n := 0, 0; done < *killPoints; n++ {
-		d := Durability(n % 3)
+		d := []Durability{Interval, Sync, NoSync}[n%3]
 		t.Run(fmt.Sprintf("%d-%v", n, d), func(t *testing.T) {
 			a := &killAccount{t: t}
 			dir := filepath.Join(t.TempDir(), "s")

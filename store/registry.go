@@ -30,6 +30,9 @@ type registry struct {
 	renamed map[uint32]struct{}
 	// taking are the segments that take words: the open ones.
 	taking map[segmentKey]segmentID
+	// listed is what a replay has read of the lists in front of a bitmap's
+	// record.
+	listed map[segmentID]segmentState
 }
 
 // anyIncarnation is that of a segment whose words are looked for under each: a
@@ -53,7 +56,7 @@ type storeRow struct {
 	nextIncarnation  uint64
 	bitmapGeneration uint64
 	counterGen       uint64 // of the counter file; 0: none
-	forgetNumber     uint64 // the last forget that the counters subtracted; 0: none
+	leaked           uint64 // words that were forgotten, and that the counters go on counting
 	floor            uint64 // URLs that the bitmap is never made too small for
 	sizeSpan         uint64 // number of the size span that takes words
 	dead             uint64 // words that left Pebble, and whose bits the bitmap still has
@@ -95,6 +98,12 @@ const (
 	_ segmentState = iota
 	segmentOpen
 	segmentClosed
+	// segmentCounted is a closed one that the counters have: before it is
+	// dropped, a build has to subtract it.
+	segmentCounted
+	// segmentSubtracted was counted, is no more, and has no bits: nobody looks
+	// into it, whatever the clock says from then on, and it is dropped next.
+	segmentSubtracted
 )
 
 // The kinds of rows: the fifth byte of their keys.
@@ -150,7 +159,7 @@ func appendStoreRow(dst []byte, r *storeRow) []byte {
 	dst = le.AppendUint64(dst, r.nextIncarnation)
 	dst = le.AppendUint64(dst, r.bitmapGeneration)
 	dst = le.AppendUint64(dst, r.counterGen)
-	dst = le.AppendUint64(dst, r.forgetNumber)
+	dst = le.AppendUint64(dst, r.leaked)
 	dst = le.AppendUint64(dst, r.floor)
 	dst = le.AppendUint64(dst, r.sizeSpan)
 	dst = le.AppendUint64(dst, r.dead)
@@ -211,7 +220,7 @@ func decodeStoreRow(src []byte) (r storeRow, err error) {
 	r.nextIncarnation = le.Uint64(src[36:])
 	r.bitmapGeneration = le.Uint64(src[44:])
 	r.counterGen = le.Uint64(src[52:])
-	r.forgetNumber = le.Uint64(src[60:])
+	r.leaked = le.Uint64(src[60:])
 	r.floor = le.Uint64(src[68:])
 	if version == registryVersion2 {
 		r.clock = decodeClockStamp2(src[76:])
@@ -263,7 +272,7 @@ func decodeSegmentRow(src []byte) (r segmentRow, err error) {
 		r.ends = int64(le.Uint64(src[52:]))
 	}
 	switch {
-	case r.state != segmentOpen && r.state != segmentClosed:
+	case r.state < segmentOpen || r.state > segmentSubtracted:
 		return r, fmt.Errorf("%w: segment state %d", ErrVersion, r.state)
 	case src[11] != 0:
 		return r, fmt.Errorf("reserved byte is %d", src[11])
@@ -442,13 +451,14 @@ func (r *registry) words() (n uint64) {
 }
 
 // live reports whether the words of a segment count: those of an incarnation
-// that was dropped do not, and none at or past its end.
+// that was dropped do not, none at or past its end, and none that was subtracted.
 func (r *registry) live(row *segmentRow, now int64) bool { return !r.gone(row) && row.ends > now }
 
 // gone reports that the words of a segment are those of a namespace that was
-// dropped since.
+// dropped since, or were subtracted.
 func (r *registry) gone(row *segmentRow) bool {
-	return row.incarnation != anyIncarnation && row.incarnation != r.namespaces[row.namespace].incarnation
+	return row.state == segmentSubtracted ||
+		row.incarnation != anyIncarnation && row.incarnation != r.namespaces[row.namespace].incarnation
 }
 
 // liveWords is the number of words in Pebble that count.

@@ -62,7 +62,8 @@ func (p *tablesPlan) newRegistry(clock clockStamp) *registry {
 		}
 		row.words, row.ingest, row.closedIn = uint64(p.words[id]), 1, 0
 		r.setSegment(id, row)
-		if row.state == segmentClosed || row.spanKind == spanSize && row.span < r.sizeSpan {
+		if row.state != segmentOpen || // the new store has no counters
+			row.spanKind == spanSize && row.span < r.sizeSpan {
 			r.close(id)
 		}
 	}

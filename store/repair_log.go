@@ -253,6 +253,7 @@ func (r *repairer) examineSalvaged(f *found) error {
 	for i, file := range f.chain.Files {
 		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File}
+		rows.listed = nil
 		err := f.chain.Replay(i, func(rec wal.Record) error {
 			f.see(rec)
 			if file.File <= f.registry.flushed {
@@ -265,7 +266,7 @@ func (r *repairer) examineSalvaged(f *found) error {
 			return wrapLog(err)
 		}
 	}
-	f.registry.bitmapGeneration = rows.bitmapGeneration
+	f.registry.noteSwitches(rows)
 	return nil
 }
 
@@ -278,6 +279,7 @@ func (r *repairer) replaySalvaged(s *Store, c *wal.Chain, i int, before unflushe
 		return nil, nil, err
 	}
 	m.file = file.File
+	s.mu.registry.listed = nil
 	err = c.Replay(i, func(rec wal.Record) error {
 		m.cover(rec.LSN)
 		note, err := s.mu.registry.replaySalvaged(m, rec)

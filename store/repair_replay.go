@@ -25,10 +25,14 @@ type missed struct {
 	named      map[uint32]string    // all names on record
 	segments   map[segmentID]uint64 // with the log file that names it first
 	namespaces map[uint32]uint64    // with the incarnation that is named first
+	switched   uint64               // the highest bitmap of a record with counters
 }
 
 func newMissed() *missed {
-	return &missed{map[segmentID]struct{}{}, map[uint32]string{}, map[segmentID]uint64{}, map[uint32]uint64{}}
+	return &missed{
+		made: map[segmentID]struct{}{}, named: map[uint32]string{},
+		segments: map[segmentID]uint64{}, namespaces: map[uint32]uint64{},
+	}
 }
 
 // see takes the next record.
@@ -54,6 +58,10 @@ func (l *missed) see(r *registry, file uint64, rec wal.Record) {
 		_, missing := l.namespaces[row.namespace]
 		if _, known := r.namespaces[row.namespace]; !known && !named && !missing {
 			l.namespaces[row.namespace] = row.incarnation
+		}
+	case recordBitmap:
+		if b, err := decodeBitmap(rec.Payload); err == nil && b.counterGen > 0 {
+			l.switched = max(l.switched, b.generation)
 		}
 	case recordNamed:
 		if id, row, err := decodeNamed(rec.Payload); err == nil {
@@ -81,6 +89,21 @@ func (l *missed) makeUp(r *registry) (notes []string) {
 			"its URLs do not expire, and are seen in every namespace that they can be of", id))
 	}
 	return notes
+}
+
+// loseCounters gives the counters up: a list of what they have, or have not any
+// more, may be lost. If one has made a bitmap, that is built anew too, from Pebble.
+func (l *missed) loseCounters(r *registry) {
+	r.counterGen, r.leaked = 0, 0
+	for id, row := range r.segments {
+		if row.state == segmentCounted {
+			row.state = segmentClosed
+			r.setSegment(id, row)
+		}
+	}
+	if l.switched >= r.bitmapGeneration {
+		r.bitmapGeneration = l.switched + 1
+	}
 }
 
 // nameLost makes a namespace whose row or record is lost.
@@ -186,6 +209,7 @@ func (r *repairer) makeUp(rows *registry, c *wal.Chain, gaps []wal.Gap) error {
 	if len(gaps) > 0 {
 		r.report.note("in the records that are lost, URLs may have been forgotten and namespaces dropped: they are seen again")
 		rows.nextIncarnation += lostIncarnations
+		l.loseCounters(rows)
 	}
 	return nil
 }

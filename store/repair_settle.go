@@ -95,7 +95,7 @@ func (s *Store) onlyNew(m *memtable, before unflushed) (*memtable, error) {
 		mine := r.segments[id]
 		for _, other := range r.ids() {
 			row := r.segments[other]
-			if row.ends < mine.ends || row.incarnation != mine.incarnation &&
+			if row.ends < mine.ends || r.gone(&row) || row.incarnation != mine.incarnation &&
 				row.incarnation != anyIncarnation && mine.incarnation != anyIncarnation {
 				continue
 			}

@@ -268,6 +268,7 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 	for i, file := range chain.Files {
 		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File}
+		rows.listed = nil
 		err := chain.Replay(i, func(rec wal.Record) error {
 			f.see(rec)
 			if rec.Kind == recordAdds || rec.Kind == recordForgets {

@@ -137,7 +137,7 @@ func (r *registry) spans(filters map[spanID]*filter) (spans []span) {
 	at := map[spanID]int{}
 	for _, id := range slices.Backward(r.ids()) {
 		row := r.segments[id]
-		if row.words == 0 {
+		if row.words == 0 || row.state == segmentSubtracted {
 			continue
 		}
 		i, ok := at[row.spanID()]

@@ -15,7 +15,8 @@ import (
 // VerifyOptions say how much Verify reads.
 type VerifyOptions struct {
 	// Deep reads everything: every word of a live segment must be in the
-	// bitmap and in its segment filter, counts must be exact, every table must
+	// bitmap, in its segment filter, and in the counters if the segment is
+	// counted, counts must be exact, every table must
 	// be this store's, and Pebble's own checks must pass. Without it only
 	// headers, checksums, the filters' pages, the log's chain and the registry
 	// are read.
@@ -149,9 +150,13 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, vo VerifyOptions) (e
 	if f.chain != nil {
 		bad = s.examineRecords(f)
 	}
-	if err := s.examineFilters(f); err != nil {
+	if err := errors.Join(s.examineFilters(f), s.examineCounters(f)); err != nil {
 		r.add(s.dir, doesNotOpen, err)
 		return nil
+	}
+	if bad := f.badCounters; bad != nil {
+		r.add(bad.path, countersBuiltAnew, bad.bad)
+		s.maintainer.countersLost = reasonOf(bad.bad)
 	}
 	if err := s.openFilters(f); err != nil {
 		r.add(s.dir, doesNotOpen, err)
@@ -174,8 +179,11 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, vo VerifyOptions) (e
 	}
 	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, progress: vo.Progress}
 	v.bitmap, v.filters = s.current.Load().bitmap, s.maintainer.filters
-	if err := v.pages(); err != nil || !vo.Deep {
+	if err := v.pages(); err != nil {
 		return err
+	}
+	if !vo.Deep {
+		return v.counters()
 	}
 	return v.deep()
 }
@@ -403,6 +411,9 @@ func (b *bitCheck) count(words []word) error {
 // bitsOf are the filters that a segment must be in.
 func (v *verifier) bitsOf(row *segmentRow) (must []*bitCheck) {
 	for _, f := range []*filter{v.bitmap, v.filters[row.spanID()]} {
+		if row.state == segmentSubtracted {
+			continue // nobody looks into it
+		}
 		if f != nil && f.Filter != nil && (v.open || row.ingest <= f.header().Ingest) {
 			must = append(must, &bitCheck{filter: f})
 		}
@@ -416,7 +427,7 @@ func (v *verifier) deep() error {
 			return err
 		}
 	}
-	if err := v.strays(); err != nil {
+	if err := errors.Join(v.strays(), v.counters()); err != nil {
 		return err
 	}
 	v.tables()

@@ -29,6 +29,8 @@ const (
 	WaitForRoomInside     = false
 	NoFloor               = false // rule 24
 	CountersUnstuck       = false // rule 18
+	CountedDropped        = false // rule 18
+	CountedUnflushed      = false // rule 16
 	ClaimsUnasked         = false // rule 4
 	TokenIgnored          = false // claims
 	ClockBelieved         = false // rule 22

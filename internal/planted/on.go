@@ -33,6 +33,8 @@ var (
 	WaitForRoomInside     = fault == "wait-for-room-inside"
 	NoFloor               = fault == "no-floor"
 	CountersUnstuck       = fault == "counters-unstuck"
+	CountedDropped        = fault == "counted-dropped"
+	CountedUnflushed      = fault == "counted-unflushed"
 	ClaimsUnasked         = fault == "claims-unasked"
 	TokenIgnored          = fault == "token-ignored"
 	ClockBelieved         = fault == "clock-believed"

@@ -38,6 +38,8 @@ var table = []row{
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
 	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
 	{"CountersUnstuck", "counters-unstuck", "18: a counter of 15 is never taken from", "counting", "TestSaturated"},
+	{"CountedDropped", "counted-dropped", "18: a counted segment is subtracted before it is dropped", "store", "TestCountedBuild"},
+	{"CountedUnflushed", "counted-unflushed", "16: a segment is counted when the log file in which it closed is flushed", "store", "TestCountedUnflushed"},
 	{"ClaimsUnasked", "claims-unasked", "4: the claims are asked under the lock", "store", "TestClaimAgainstAdd"},
 	{"ClockBelieved", "clock-believed", "22: an unconfirmed gap is doubted for ten minutes", "store", "TestStoreTimeWalk"},
 	{"ClockBelieved", "clock-believed", "22: an unconfirmed gap is doubted for ten minutes", "store", "TestStoreTimeAtOpen"},
