@@ -461,7 +461,6 @@ func TestCountedUnflushed(t *testing.T) {
 	held := 0
 	w.point = func(at string) {
 		switch {
-		case s == nil:
 		case at == "freeze" && hold:
 			// The next step begins a build before it flushes.
 			s.maintainer.noBuildBefore = time.Time{}

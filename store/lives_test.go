@@ -245,7 +245,7 @@ func TestLivesAtEachStep(t *testing.T) {
 		for _, percent := range []int{0, 50, 100} {
 			t.Run(fmt.Sprint(how, percent), func(t *testing.T) {
 				t.Parallel()
-				rng := rand.New(rand.NewPCG(crashNewSeed(t), uint64(percent)))
+				rng := lockedRand(crashNewSeed(t), uint64(percent))
 				w := &livesWorld{
 					counters: rng.IntN(2) == 0,
 					t:        t, disk: crashfs.New(), clock: newFakeClock(), excise: excise, memtable: 40, rng: rng,
@@ -292,7 +292,7 @@ func TestLivesAtEachStep(t *testing.T) {
 // TestLivesAndPowerLoss cuts the power while three work at once, before calls of
 // the file system.
 func TestLivesAndPowerLoss(t *testing.T) {
-	rng := rand.New(rand.NewPCG(crashNewSeed(t), 11))
+	rng := lockedRand(crashNewSeed(t), 11)
 	levels := []Durability{Sync, Interval, NoSync}
 	recoveries, again := 0, 0
 	for round := 0; recoveries < 3**crashPoints/2; round++ {
@@ -300,7 +300,7 @@ func TestLivesAndPowerLoss(t *testing.T) {
 			counters: rng.IntN(2) == 0,
 			t:        t, disk: crashfs.New(), clock: newFakeClock(), level: levels[round%3],
 			memtable: []int{16, 60, 300}[rng.IntN(3)], excise: []int64{1, 30, 1 << 40}[rng.IntN(3)],
-			rng: rand.New(rand.NewPCG(rng.Uint64(), 2)),
+			rng: lockedRand(rng.Uint64(), 2),
 		}
 		w.begin(3)
 		var err error
@@ -367,7 +367,7 @@ func TestLivesAndPowerLoss(t *testing.T) {
 // TestEveryCallFailsInLives fails the n-th call of the file system, for every n:
 // with a full disk and with an error of the disk, once and from then on.
 func TestEveryCallFailsInLives(t *testing.T) {
-	rng := rand.New(rand.NewPCG(crashNewSeed(t), 12))
+	rng := lockedRand(crashNewSeed(t), 12)
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
 		for _, sticky := range []bool{false, true} {
 			counts := map[string]int{}
