@@ -155,14 +155,6 @@ func (r *repairer) madeBefore(p *tablesPlan) (bool, error) {
 	return rows.liveWords(p.now) == p.live(p.words), nil
 }
 
-// total is the number of all words.
-func (p *tablesPlan) total() (n uint64) {
-	for _, words := range p.words {
-		n += uint64(words)
-	}
-	return n
-}
-
 // checkTo sees to it that nothing is overwritten. What an earlier run has left
 // is no store yet, and may be.
 func (r *repairer) checkTo() error {
