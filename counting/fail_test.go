@@ -99,3 +99,27 @@ func TestCancel(t *testing.T) {
 		t.Errorf("Compare: error %v", err)
 	}
 }
+
+// TestReadCounts reads header and trailer of a whole file, and of one that is
+// cut or damaged there.
+func TestReadCounts(t *testing.T) {
+	var file buffer
+	s := runJob(t, Job{Header: smallHeader(3), Plus: sources([]uint64{1, 2, 1 << 63}), New: &file})
+	read := func(b []byte) (Header, Counts, error) {
+		return ReadCounts(bytes.NewReader(b), "mem", int64(len(file.Bytes())))
+	}
+	h, c, err := read(file.Bytes())
+	if err != nil || h != smallHeader(3) || c != s.Counts {
+		t.Errorf("got %+v, %+v, %v, want %+v", h, c, err, s.Counts)
+	}
+	for _, at := range []int{0, 40, file.Len() - trailerBytes - 1, file.Len() - trailerBytes, file.Len() - 1} {
+		bad := bytes.Clone(file.Bytes())
+		bad[at] ^= 1
+		if _, _, err := read(bad); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("byte %d flipped: error %v, want %v", at, err, ErrCorrupt)
+		}
+	}
+	if _, _, err := read(file.Bytes()[:file.Len()-1]); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("cut: error %v, want %v", err, ErrCorrupt)
+	}
+}

@@ -11,8 +11,11 @@ import (
 // This file is the codec: bytes in, values out, no I/O. The boxes are in the
 // package's documentation.
 
+// Magic is what a counter file begins with.
+const Magic = "DDCOUNTS"
+
 const (
-	magic   = "DDCOUNTS"
+	magic   = Magic
 	version = 1
 
 	headerBytes  = 80

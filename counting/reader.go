@@ -2,6 +2,7 @@ package counting
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -111,4 +112,24 @@ func (r *Reader) fill(dst []byte) error {
 		return withPath(r.path, r.off, corruptf(0, "the file ends"))
 	}
 	return fmt.Errorf("counting: read %s at offset %d: %w", r.path, r.off, err)
+}
+
+// ReadCounts reads the header and the trailer of a file of size bytes, and no
+// page. The path is for errors, which are those of NewReader and Check: the
+// trailer's checksum goes on from that of the last page.
+func ReadCounts(r io.ReaderAt, path string, size int64) (Header, Counts, error) {
+	rd, err := NewReader(io.NewSectionReader(r, 0, size), path, size)
+	if err != nil {
+		return Header{}, Counts{}, err
+	}
+	var src [sumBytes + trailerBytes]byte
+	start := size - int64(len(src))
+	if n, err := r.ReadAt(src[:], start); n < len(src) {
+		if errors.Is(err, io.EOF) {
+			err = withPath(path, start+int64(n), corruptf(0, "the file ends"))
+		}
+		return rd.header, Counts{}, err
+	}
+	c, err := decodeTrailer(src[sumBytes:], rd.header.Geometry, binary.LittleEndian.Uint64(src[:]))
+	return rd.header, c, withPath(path, start+sumBytes, err)
 }

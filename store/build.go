@@ -14,7 +14,7 @@ import (
 
 // A build is the one way a bitmap, or a segment filter, changes other than by
 // a flush's set bits: the maintainer writes the next generation beside the
-// live one, from Pebble alone, and switches.
+// live one, from Pebble, or from counters and Pebble (see count), and switches.
 //
 // It begins between flushes. From then on flushes set their words' bits in
 // both; then the scan begins. A word is either in Pebble when the scan comes
@@ -27,9 +27,10 @@ import (
 type build struct {
 	buildTarget
 	filter *filter
-	// segments are those that had words when it began. They are scanned
-	// together, from the word from on: so each page of the file is written
-	// once.
+	count  *count // nil: without counters, or they stay as they are
+	// segments are those that had words when it began, and that the count does
+	// not take. They are scanned together, from the word from on: so each page
+	// of the file is written once.
 	segments []segmentID
 	from     word
 	width    word // of word space in a step
@@ -49,6 +50,7 @@ type build struct {
 type buildTarget struct {
 	span     spanID // the zero value: the bitmap
 	capacity uint64 // words
+	counters counterUse
 }
 
 func (t *buildTarget) isBitmap() bool { return t.span == spanID{} }
@@ -100,12 +102,8 @@ func (s *Store) beginBuild(t buildTarget) error {
 	h := mmapfilter.Header{StoreID: s.identity.id}
 	s.mu.Lock()
 	r := s.mu.registry
-	for _, id := range r.ids() {
-		if row := r.segments[id]; row.words > 0 && (t.isBitmap() || row.spanID() == t.span) {
-			b.segments = append(b.segments, id)
-		}
-	}
-	b.width = widthOf(uint64(s.buildWords()), r.wordsIn(b.segments))
+	plan := b.planLocked(s)
+	b.width = widthOf(uint64(s.buildWords()), plan.scanWords)
 	h.Generation = r.bitmapGeneration + 1
 	b.dead = r.dead
 	s.mu.Unlock()
@@ -127,8 +125,35 @@ func (s *Store) beginBuild(t buildTarget) error {
 	b.filter = f
 	s.maintainer.build = b
 	s.counters.building.Store(&path)
+	if b.count != nil {
+		if err := s.beginCount(b, plan); err != nil {
+			return s.buildFailed(b, err)
+		}
+	}
 	s.opts.seams.At("build-begun")
 	return nil
+}
+
+// buildFailed ends a build for a reason that is not the store's end. What it is
+// for waits for the next one: which, where the counters are at fault, or the
+// disk has no room for more of them, does without.
+func (s *Store) buildFailed(b *build, err error) error {
+	var lost *lostCounters
+	var unread *unreadTable
+	switch {
+	case s.Err() != nil || b.count == nil:
+		return err
+	case errors.As(err, &lost):
+		return errors.Join(s.abandonBuild(), s.loseCounters(lost.err))
+	case errors.Is(err, ErrDiskFull):
+		// What is over must not hold its space because there is none to
+		// subtract it in.
+		s.maintainer.countersLost = "the disk has no space for the next ones"
+		return s.giveBuildUp(err, buildRetry)
+	case errors.As(err, &unread):
+		return s.giveBuildUp(err, unreadRetry)
+	}
+	return err
 }
 
 // giveBuildUp ends a build that has met a full disk or a damaged table: the old
@@ -162,6 +187,12 @@ func (s *Store) stepBuild(b *build) error {
 	last := b.from + b.width
 	if last < b.from {
 		last = ^word(0)
+	}
+	if b.count != nil {
+		var err error
+		if last, err = s.stepCount(b.count); err != nil {
+			return s.buildFailed(b, err)
+		}
 	}
 	var setErr error
 	set := func(words []word) error {
@@ -204,48 +235,52 @@ func (s *Store) endBuild(b *build) error {
 		return fmt.Errorf("store: sync %s: %w", b.filter.path, err)
 	}
 	s.opts.seams.At("build-synced")
+	if b.count != nil {
+		if err := s.endCount(b.count); err != nil {
+			return s.buildFailed(b, err)
+		}
+	}
 	var old *filter
+	var oldCounters uint64
 	var err error
 	if b.isBitmap() {
-		old, err = s.switchBitmap(b)
+		old, oldCounters, err = s.switchBitmap(b)
 	} else {
 		old = s.switchSpanFilter(b)
 	}
 	if err != nil {
-		return err
+		return s.buildFailed(b, err)
 	}
 	s.maintainer.build = nil
 	s.counters.building.Store(nil)
 	s.counters.buildErr.Store(nil)
 	s.counters.builds.Add(1)
 	s.counters.buildNanos.Add(int64(time.Since(b.start)))
+	s.countersBuilt(b)
 	if err := s.removeFilter(old); err != nil {
 		return err
 	}
 	s.opts.seams.At("build-removed")
-	return nil
+	return s.removeCounters(oldCounters)
 }
 
 // switchBitmap puts the new bitmap on record, which is what makes it count.
-func (s *Store) switchBitmap(b *build) (old *filter, err error) {
-	if err := s.reserveLog(room{logBytes: keepLogBytes}); err != nil {
-		return nil, err
-	}
+func (s *Store) switchBitmap(b *build) (old *filter, oldCounters uint64, err error) {
 	old = s.current.Load().bitmap
-	s.mu.Lock()
-	generation := b.filter.header().Generation
-	record := s.log.Append(recordBitmap, appendBitmap(nil, generation))
-	s.mu.registry.bitmapGeneration = generation
-	s.mu.registry.dead -= b.dead
-	s.publishLocked(func(st *state) { st.bitmap = b.filter })
-	s.retireLocked(old.close)
-	s.mu.Unlock()
+	record, err := s.logSwitch(func(r *registry) {
+		oldCounters = b.switchLocked(r)
+		s.publishLocked(func(st *state) { st.bitmap, st.spans = b.filter, s.spansLocked() })
+		s.retireLocked(old.close)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
 	s.maintainer.bitsUnsynced = 0
 	s.opts.seams.At("build-switched")
 	if planted.UnlinkBeforeSwitch {
-		return old, nil
+		return old, oldCounters, nil
 	}
-	return old, s.waitSynced(record)
+	return old, oldCounters, s.waitSynced(record)
 }
 
 // switchSpanFilter needs no record: of a span's files the one with the higher
@@ -326,7 +361,11 @@ func (s *Store) abandonBuild() error {
 	}
 	s.maintainer.build = nil
 	s.counters.building.Store(nil)
-	return errors.Join(b.filter.close(), s.opts.seams.Device.Remove(b.filter.path))
+	var err error
+	if b.count != nil {
+		err = s.abandonCount(b.count)
+	}
+	return errors.Join(err, b.filter.close(), s.opts.seams.Device.Remove(b.filter.path))
 }
 
 // bitmaps are those in which a flush sets bits: what there is, and what is

@@ -64,7 +64,7 @@ func newCache(bytes, base int64) (*cache, error) {
 	}
 	k := bits.Len64(uint64(n)) - 1
 	c := &cache{
-		// One check of bounds instead of two, 10 % of a look at it.
+		// One check of bounds instead of two: 10 % of has.
 		sets:  unsafe.Slice((*[cacheWays]uint64)(unsafe.Pointer(unsafe.SliceData(words))), n),
 		never: 1<<k - 1,
 		shift: max(secondBits-k, 0),

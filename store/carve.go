@@ -207,6 +207,8 @@ var errNotSet = errors.New("a table holds what this version does not write")
 // A tableRow is a key of a table, and a value if it is a row of the registry's.
 type tableRow struct {
 	keyPlace
+	seq        uint64 // its sequence number: 0 in a table as it was ingested
+	gone       bool   // it was deleted
 	key, value []byte // of a row of the registry, nil for a word
 }
 
@@ -215,6 +217,27 @@ type tableRow struct {
 type keyPlace struct {
 	segment segmentID
 	word    word
+}
+
+// placeOf is the place of a word's key, or of a row's.
+func placeOf(key []byte) (p keyPlace, ok bool) {
+	if id, w, ok := decodeWordKey(key); ok && id != 0 {
+		return keyPlace{id, w}, true
+	}
+	if len(key) != rowKeyBytes {
+		return keyPlace{}, false
+	}
+	return keyPlace{0, uint64(key[4])<<32 | uint64(binary.BigEndian.Uint32(key[5:]))}, true
+}
+
+// boundOf is the place of a key that a table is bounded by: a range tombstone's
+// is the first of a segment.
+func boundOf(key []byte) keyPlace {
+	if len(key) == wordKeyBytes-8 {
+		return keyPlace{segment: segmentID(binary.BigEndian.Uint32(key))}
+	}
+	p, _ := placeOf(key)
+	return p
 }
 
 func (p keyPlace) compare(q keyPlace) int {
@@ -232,21 +255,26 @@ func (c *carver) rows(dst []tableRow) (_ []tableRow, err error) {
 		}
 	}()
 	for kv := c.iter.First(); kv != nil; kv = c.iter.Next() {
-		if kv.Kind() != pebble.InternalKeyKindSet {
+		row := tableRow{seq: uint64(kv.SeqNum())}
+		switch kv.Kind() {
+		case pebble.InternalKeyKindSet, pebble.InternalKeyKindSetWithDelete:
+		case pebble.InternalKeyKindDelete, pebble.InternalKeyKindDeleteSized:
+			row.gone = true
+		default:
 			return dst, fmt.Errorf("%w: a key of kind %d", errNotSet, kv.Kind())
 		}
 		key := kv.K.UserKey
-		if id, w, ok := decodeWordKey(key); ok && id != 0 {
-			dst = append(dst, tableRow{keyPlace: keyPlace{id, w}})
-			continue
-		}
-		if len(key) != rowKeyBytes {
+		var ok bool
+		if row.keyPlace, ok = placeOf(key); !ok {
 			return dst, fmt.Errorf("%w: key %x", errNotSet, key)
 		}
-		dst = append(dst, tableRow{
-			keyPlace: keyPlace{0, uint64(key[4])<<32 | uint64(binary.BigEndian.Uint32(key[5:]))},
-			key:      bytes.Clone(key), value: bytes.Clone(kv.InPlaceValue()),
-		})
+		if row.segment == 0 {
+			row.key = bytes.Clone(key)
+			if !row.gone {
+				row.value = bytes.Clone(kv.InPlaceValue())
+			}
+		}
+		dst = append(dst, row)
 	}
 	return dst, nil
 }

@@ -44,7 +44,7 @@ func carveAll(t testing.TB, s *Store, f *storedTable) (places []keyPlace, gaps [
 		if !ok {
 			break
 		}
-		places = append(places, p)
+		places = append(places, p.keyPlace)
 	}
 	must(t, r.carver.close())
 	return places, r.gaps

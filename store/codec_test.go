@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+
+	"dedupstore/wal"
 )
 
 // A codec's bytes decode to what they were made of, and encode to the same
@@ -40,8 +42,8 @@ func TestStoreRow(t *testing.T) {
 		want := storeRow{
 			ingest: rng.Uint64(), flushed: rng.Uint64(), flushedLSN: rng.Uint64(),
 			nextSegment: segmentID(rng.Uint32() | 1), nextNamespace: rng.Uint32() | 1, nextIncarnation: rng.Uint64() | 1,
-			bitmapGeneration: rng.Uint64(), counterGen: rng.Uint64(), forgetNumber: rng.Uint64(),
-			floor: 1 + rng.Uint64N(MaxExpectedURLs), clock: someStamp(rng),
+			bitmapGeneration: rng.Uint64(), counterGen: rng.Uint64(), leaked: rng.Uint64(),
+			floor: 1 + rng.Uint64N(MaxExpectedURLs), sizeSpan: rng.Uint64(), dead: rng.Uint64(), clock: someStamp(rng),
 		}
 		b := appendStoreRow(nil, &want)
 		got, err := decodeStoreRow(b)
@@ -93,12 +95,12 @@ func TestNamespaceRow(t *testing.T) {
 
 func TestSegmentRow(t *testing.T) {
 	rng := seeded(t)
-	for _, state := range []segmentState{segmentOpen, segmentClosed} {
+	for _, state := range []segmentState{segmentOpen, segmentClosed, segmentCounted, segmentSubtracted} {
 		want := segmentRow{
 			namespace: rng.Uint32(), incarnation: rng.Uint64(), spanKind: spanSize, state: state,
 			span: rng.Uint64(), words: rng.Uint64(), ingest: rng.Uint64(), closedIn: rng.Uint64(), ends: forever,
 		}
-		if state == segmentClosed {
+		if state != segmentOpen {
 			want.spanKind, want.spanLog2, want.span = spanTime, 12, 400_000
 			want.ends = want.spanID().end() - 5
 		}
@@ -121,7 +123,7 @@ func TestSegmentRow(t *testing.T) {
 		}
 		for what, bad := range map[string][]byte{
 			"version": changed(b, 0, registryVersion+1), "span kind 0": changed(b, 8, 0), "span kind": changed(b, 8, byte(spanTime)+1),
-			"state 0": changed(b, 9, 0), "state": changed(b, 9, byte(segmentClosed)+1),
+			"state 0": changed(b, 9, 0), "state": changed(b, 9, byte(segmentSubtracted)+1),
 		} {
 			_, err := decodeSegmentRow(bad)
 			is(t, what, err, ErrVersion)
@@ -400,5 +402,71 @@ func TestClockStamp(t *testing.T) {
 	}
 	if got := decodeClockStamp2(b); got.left != 0 || got.store != want.store || got.bootID != want.bootID {
 		t.Errorf("without what version 2 did not have: got %+v, want %+v", got, want)
+	}
+}
+
+func TestListRecord(t *testing.T) {
+	for _, want := range [][]segmentID{{1}, {1, 2, math.MaxUint32}} {
+		got, err := decodeList(appendList(nil, want))
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %v, %v, want %v", got, err, want)
+		}
+	}
+	many := make([]segmentID, maxListed+1)
+	for i := range many {
+		many[i] = segmentID(i + 1)
+	}
+	for what, bad := range map[string][]byte{
+		"empty": {}, "odd": {1, 0, 0, 0, 2}, "zero": appendList(nil, []segmentID{0}),
+		"twice": appendList(nil, []segmentID{3, 3}), "not in order": appendList(nil, []segmentID{3, 2}),
+		"too many": appendList(nil, many),
+	} {
+		if _, err := decodeList(bad); err == nil {
+			t.Errorf("%s: decodes", what)
+		}
+	}
+}
+
+// TestReplayBitmap has the records of two switches, and what a crash leaves of
+// a third, replayed twice: the states are those of the last whole one.
+func TestReplayBitmap(t *testing.T) {
+	r := newRegistry(1, forever, clockStamp{})
+	for id := segmentID(1); id <= 5; id++ {
+		r.setSegment(id, segmentRow{state: segmentClosed, words: 1, spanKind: spanSize, ends: forever})
+	}
+	r.nextSegment = 9
+	m := &memtable{}
+	record := func(kind wal.Kind, payload []byte) {
+		t.Helper()
+		if err := r.replay(m, wal.Record{Kind: kind, Payload: payload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		record(recordCounted, appendList(nil, []segmentID{1, 2, 3, 7})) // 7 was dropped
+		record(recordBitmap, appendBitmap(nil, bitmapRecord{5, 5, 1}))
+		record(recordCounted, appendList(nil, []segmentID{2, 4}))
+		record(recordGone, appendList(nil, []segmentID{1}))
+		record(recordBitmap, appendBitmap(nil, bitmapRecord{6, 6, 2}))
+		record(recordCounted, appendList(nil, []segmentID{5}))
+		record(recordFloor, appendFloor(nil, 7))
+		want := map[segmentID]segmentState{
+			1: segmentSubtracted, 2: segmentCounted, 3: segmentClosed, 4: segmentCounted, 5: segmentClosed,
+		}
+		for id, state := range want {
+			if got := r.segments[id].state; got != state {
+				t.Errorf("segment %d is %v, want %v", id, got, state)
+			}
+		}
+		if r.bitmapGeneration != 6 || r.counterGen != 6 || r.leaked != 2 || r.dead != 2 {
+			t.Errorf("got %+v", r.storeRow)
+		}
+	}
+	if err := r.replay(m, wal.Record{Kind: recordCounted, Payload: appendList(nil, []segmentID{9})}); err == nil {
+		t.Error("a segment that was never made is counted")
+	}
+	record(recordBitmap, appendBitmap(nil, bitmapRecord{6, 0, 0}))
+	if r.segments[2].state != segmentClosed || r.segments[1].state != segmentSubtracted || r.counterGen != 0 {
+		t.Errorf("without counters: %+v", r.segments)
 	}
 }

@@ -43,7 +43,7 @@ func crashWithin(t *testing.T, what string, f func()) {
 			t.Errorf("%s: the calling goroutine was ended", what)
 		}
 	case <-time.After(crashDeadline):
-		stacks := make([]byte, 1<<20)
+		stacks := make([]byte, 16<<20)
 		t.Fatalf("%s hangs\n%s", what, stacks[:runtime.Stack(stacks, true)])
 	}
 }

@@ -22,16 +22,31 @@ import (
 // Fewer leave by a range tombstone, and all of those by one table.
 const exciseWords = 1 << 16
 
-// due are the segments, in ascending order, that are to be dropped. What has
-// expired waits until the clock is believed: a wrong one is then reversible.
-func (r *registry) due(now int64, allowed bool) (ids []segmentID) {
+// over are the segments, in ascending order, whose words count no more. What
+// has expired waits until the clock is believed: a wrong one is then reversible.
+func (r *registry) over(now int64, allowed bool) (ids []segmentID) {
 	for id, row := range r.segments {
-		if row.incarnation != r.namespaces[row.namespace].incarnation || allowed && row.ends <= now {
+		if r.gone(&row) || allowed && row.ends <= now {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// due are those of them that are to be dropped: a counted one is subtracted
+// first.
+func (r *registry) due(now int64, allowed bool) []segmentID {
+	return slices.DeleteFunc(r.over(now, allowed), func(id segmentID) bool {
+		return r.segments[id].state == segmentCounted && !planted.CountedDropped
+	})
+}
+
+// counts reports whether the build under way reads a segment to count it: it
+// must not be dropped meanwhile. The maintainer calls it.
+func (s *Store) counts(id segmentID) bool {
+	b := s.maintainer.build
+	return b != nil && b.count != nil && slices.Contains(b.count.plus, id)
 }
 
 // nextDue is how long until something expires; 0 if nothing will.
@@ -42,7 +57,11 @@ func (s *Store) nextDue() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	soonest := int64(forever)
-	for _, row := range s.mu.registry.segments {
+	now := s.time.now()
+	for id, row := range s.mu.registry.segments {
+		if row.ends <= now && (row.state == segmentCounted || s.counts(id)) {
+			continue // it waits for a build
+		}
 		soonest = min(soonest, row.ends)
 	}
 	if soonest == forever || !s.time.dropsAllowed() {
@@ -56,6 +75,7 @@ func (s *Store) dropDue() (did bool, err error) {
 	s.mu.Lock()
 	now := s.now()
 	due := s.mu.registry.due(now, s.expires.Load() && (s.time.dropsAllowed() || planted.DropInDoubt))
+	due = slices.DeleteFunc(due, s.counts)
 	last := s.log.Last()
 	s.mu.Unlock()
 	if len(due) == 0 {
@@ -127,11 +147,13 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 	s.mu.Lock()
 	row := s.maintainer.stored
 	row.ingest = s.mu.registry.ingest + 1
-	row.dead = s.mu.registry.dead
+	row.dead, row.leaked = s.mu.registry.dead, s.mu.registry.leaked
 	stored := slices.Clone(ids)
 	stored = slices.DeleteFunc(stored, func(id segmentID) bool {
 		seg := s.mu.registry.segments[id]
-		row.dead += seg.words
+		if seg.state != segmentSubtracted { // which has no bits
+			row.dead += seg.words
+		}
 		return seg.ingest == 0 // no flush has brought it yet, nor will one
 	})
 	s.mu.Unlock()

@@ -24,6 +24,9 @@ type found struct {
 	spans      map[spanID]filterFile
 	badFilters []filterFile
 	leftovers  []string
+	// The same of counters.
+	badCounters  *filterFile
+	leftCounters []string
 	// ingest is the highest number that log and filters know of.
 	ingest     uint64
 	ingestFrom string // the file that says so
@@ -54,6 +57,9 @@ func (s *Store) examine() (*found, error) {
 	if err := s.examineFilters(f); err != nil {
 		return nil, err
 	}
+	if err := s.examineCounters(f); err != nil {
+		return nil, err
+	}
 	if err := s.compare(f); err != nil {
 		return nil, err
 	}
@@ -66,20 +72,15 @@ func (s *Store) examine() (*found, error) {
 // cannot must be found before the first file is flushed and let go.
 func (s *Store) examineRecords(f *found) error {
 	r := f.registry.clone()
-	defer func() { f.registry.bitmapGeneration = r.bitmapGeneration }()
+	defer func() { f.registry.noteSwitches(r) }()
 	var bad error
 	f.clean, f.clock = true, r.clock
 	for i, file := range f.chain.Files {
 		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File} // without slots: takes no words
+		r.listed = nil
 		err := f.chain.Replay(i, func(rec wal.Record) error {
-			if number, _, clock, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
-				f.note(rec.Path, number)
-				f.stamped(clock)
-			}
-			if clock, err := decodeClock(rec.Payload); rec.Kind == recordClock && err == nil {
-				f.clock = clock // accepted, whatever was before
-			}
+			f.see(rec)
 			if file.File <= f.registry.flushed {
 				return nil
 			}
@@ -96,6 +97,19 @@ func (s *Store) examineRecords(f *found) error {
 	return bad
 }
 
+// noteSwitches takes over what the records of switches have made of a clone:
+// which files count, and for which segments.
+func (r *registry) noteSwitches(replayed *registry) {
+	r.bitmapGeneration, r.counterGen = replayed.bitmapGeneration, replayed.counterGen
+	r.dead, r.leaked = replayed.dead, replayed.leaked
+	for id, row := range r.segments {
+		if now, ok := replayed.segments[id]; ok && row.state != segmentOpen {
+			row.state = now.state
+			r.segments[id] = row
+		}
+	}
+}
+
 // badRecord gives an error of a record's replay the place.
 func badRecord(rec wal.Record, err error) error {
 	switch {
@@ -105,6 +119,17 @@ func badRecord(rec wal.Record, err error) error {
 		return fmt.Errorf("store: %s at offset %d: %w", rec.Path, rec.Offset, err)
 	}
 	return &CorruptError{Path: rec.Path, Offset: rec.Offset, LSN: uint64(rec.LSN), Reason: "bad record", Err: err}
+}
+
+// see notes what a record of the log says of ingests and of the time.
+func (f *found) see(rec wal.Record) {
+	if number, _, clock, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
+		f.note(rec.Path, number)
+		f.stamped(clock)
+	}
+	if clock, err := decodeClock(rec.Payload); rec.Kind == recordClock && err == nil {
+		f.clock = clock // accepted, whatever was before
+	}
 }
 
 // note takes a number that a file knows of.

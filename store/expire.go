@@ -62,6 +62,8 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 	c := &s.counters
 	words, drops, builds := c.dropWords.Load(), c.drops.Load(), c.builds.Load()
 	givenUp := c.buildsGivenUp.Load()
+	s.hurry(1)
+	defer s.hurry(-1)
 	s.maintainer.mu.Lock()
 	s.maintainer.noBuildBefore = time.Time{} // one that was given up is tried now
 	s.maintainer.mu.Unlock()
@@ -70,7 +72,7 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 		s.mu.Lock()
 		changed, full := s.mu.changed, s.mu.full
 		due := s.mu.registry.due(s.now(), true)
-		left := int64(s.mu.registry.wordsIn(due))
+		left := int64(s.mu.registry.wordsIn(s.mu.registry.over(s.now(), true)))
 		closing := s.mu.closing
 		s.mu.Unlock()
 		if o.Progress != nil {
@@ -81,7 +83,7 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 			err = ErrClosed
 		case full != nil:
 			err = full
-		case len(due) == 0 && (!s.buildsLeft() || c.buildsGivenUp.Load() > givenUp):
+		case len(due) == 0 && s.noneLeft(c.buildsGivenUp.Load() > givenUp):
 			return ExpireReport{
 				URLs: c.dropWords.Load() - words, Segments: c.drops.Load() - drops, Builds: c.builds.Load() - builds,
 			}, s.awaitRemovals(ctx)
@@ -93,12 +95,30 @@ func (s *Store) expireAll(ctx context.Context, o ExpireOptions) (r ExpireReport,
 	return r, err
 }
 
-// buildsLeft reports whether a build is under way or due.
-func (s *Store) buildsLeft() bool {
+// hurry counts those who want what is counted and over to be subtracted at
+// once.
+func (s *Store) hurry(n int) {
+	s.mu.Lock()
+	s.mu.hurried += n
+	s.mu.Unlock()
+}
+
+// noneLeft reports that no build is under way, or due and not put off, or that
+// they are given up; and that no counters are to be let go, which leaves more to
+// drop.
+func (s *Store) noneLeft(givenUp bool) bool {
 	s.maintainer.mu.Lock()
 	defer s.maintainer.mu.Unlock()
+	switch {
+	case s.countersUnwanted():
+		return false
+	case givenUp:
+		return true
+	case s.maintainer.build != nil:
+		return false
+	}
 	_, wants := s.wantsBuild()
-	return wants || s.maintainer.build != nil
+	return !wants || time.Now().Before(s.maintainer.noBuildBefore)
 }
 
 // acceptClock takes the wall clock for right.

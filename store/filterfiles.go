@@ -243,6 +243,9 @@ func (s *Store) setBitsAgain() error {
 	r := s.mu.registry
 	for _, id := range r.ids() {
 		row := r.segments[id]
+		if row.state == segmentSubtracted {
+			continue
+		}
 		behind := []*filter{s.current.Load().bitmap, s.filterOf(row.spanID())}
 		behind = slices.DeleteFunc(behind, func(f *filter) bool {
 			return f.Filter == nil || f.header().Ingest >= row.ingest

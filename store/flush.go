@@ -124,7 +124,7 @@ func (s *Store) words() uint64 {
 // apply takes over the rows that an ingest has made durable.
 func (r *registry) apply(changed *registry) {
 	r.ingest, r.flushed, r.flushedLSN = changed.ingest, changed.flushed, changed.flushedLSN
-	r.clock, r.dead = changed.clock, changed.dead
+	r.clock, r.dead, r.leaked = changed.clock, changed.dead, changed.leaked
 	for id, row := range changed.segments {
 		now := r.segments[id]
 		now.words, now.ingest = row.words, row.ingest
@@ -140,7 +140,7 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	s.mu.Lock()
 	r := s.mu.registry
 	number := r.ingest + 1
-	changed.dead = r.dead
+	changed.dead, changed.leaked = r.dead, r.leaked
 	for id, row := range changed.segments {
 		now, ok := r.segments[id]
 		if !ok { // it was dropped
@@ -151,6 +151,9 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 		row.ingest = number
 		changed.segments[id] = row
 		changed.dead += uint64(m.deleted[id])
+		if now.state == segmentCounted {
+			changed.leaked += uint64(m.deleted[id])
+		}
 	}
 	s.mu.Unlock()
 	changed.ingest, changed.flushed = number, m.file

@@ -96,7 +96,7 @@ func (s *Store) findCopies(st *state, p *part, i int) error {
 			continue
 		}
 		for _, seg := range sp.of(p.incarnation.number) {
-			if seg.incarnation != p.incarnation.number {
+			if !seg.is(p.incarnation) {
 				continue
 			}
 			found, err := s.getFrom(p, seg.id, w)

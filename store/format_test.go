@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"dedupstore/counting"
 	"dedupstore/mmapfilter"
 	"dedupstore/wal"
 )
@@ -76,7 +78,12 @@ var (
 	formatSegment = segmentRow{
 		incarnation: 1, spanKind: spanSize, state: segmentClosed, span: 1, words: 2, ingest: 2, closedIn: 1, ends: forever,
 	}
-	formatURLs = []string{"https://example.org/", "https://example.org/a"}
+	formatTimeSegment = segmentRow{
+		namespace: 1, incarnation: 2, spanKind: spanTime, state: segmentOpen, spanLog2: 16, span: 27005,
+		words: 1000, ingest: 2, ends: 27005 << 16 * int64(time.Second),
+	}
+	formatNamespace = namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}
+	formatURLs      = []string{"https://example.org/", "https://example.org/a"}
 )
 
 func formatWords() []word {
@@ -152,7 +159,7 @@ var (
 	namedFields  = []field{{4, "  namespace"}, {4, "  reserved"}, {8, "  incarnation"}, {8, "  time to live: ns"}, {8, "  name"}}
 	forgetFields = []field{{4, "  segment that the words were live in"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}}
 	clockRecord  = clockFields("  ")
-	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  forget number, 0: none"}}
+	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  words leaked"}}
 	floorFields  = []field{{8, "  URLs"}}
 	ingestFields = concat([]field{{8, "  ingest number"}, {8, "  flushed log file"}}, clockFields("  "))
 )
@@ -181,9 +188,11 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	must(log.Prepare(logMeta(formatClock)))
 	log.Switch()
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
-	log.Append(recordBitmap, appendBitmap(nil, 2))
+	log.Append(recordCounted, appendList(nil, []segmentID{1, 4}))
+	log.Append(recordGone, appendList(nil, []segmentID{3}))
+	log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{generation: 2, counterGen: 2, leaked: 7}))
 	log.Append(recordFloor, appendFloor(nil, 1_000_000))
-	log.Append(recordNamed, appendNamed(nil, 1, &namespaceRow{incarnation: 2, ttl: int64(30 * 24 * time.Hour), name: "crawl-17"}))
+	log.Append(recordNamed, appendNamed(nil, 1, &formatNamespace))
 	log.Append(recordShut, appendShut(nil, spanID{spanTime, 16, 27005}))
 	log.Append(recordForgets, appendWord(beginAdds(nil, 1), formatWords()[0]))
 	log.Append(recordClock, appendClockStamp(nil, formatClock))
@@ -251,6 +260,50 @@ func bitmapFile(t *testing.T) []byte {
 	return b
 }
 
+func segmentFields(kind, state, log2, closed, end string) []field {
+	return []field{
+		{4, "value: version 3"},
+		{4, "namespace"},
+		{1, kind},
+		{1, state},
+		{1, log2},
+		{1, "reserved"},
+		{8, "incarnation"},
+		{8, "span"},
+		{8, "words in Pebble"},
+		{8, "last ingest that touched it"},
+		{8, closed},
+		{8, end},
+	}
+}
+
+// countersDump makes the smallest counters, with those of two words.
+func countersDump(t *testing.T) string {
+	t.Helper()
+	var file bytes.Buffer
+	words := formatWords()
+	slices.Sort(words)
+	g := counting.Geometry{Blocks: 64, Probes: 7, Seed: formatIdentity.hasher.mix}
+	_, err := counting.Transform(t.Context(), counting.Job{
+		Header: counting.Header{StoreID: formatIdentity.id, Generation: 2, Geometry: g},
+		Plus:   []counting.Words{counting.SliceWords(words)}, New: &file,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := file.Bytes()
+	const header, page = 80, 16 << 10
+	counters := header + 256*int(fastrange(words[0], g.Blocks))
+	return dump(t, 0, b[:header],
+		field{8, `magic "DDCOUNTS"`}, field{4, "version 1"}, field{4, "flags"}, field{16, "store id"},
+		field{8, "generation"}, field{8, "last forget subtracted: none"}, field{8, "blocks"}, field{4, "probes"},
+		field{4, "reserved"}, field{8, "seed"}, field{8, "checksum of 0000 to 0047"}) +
+		dump(t, counters, b[counters:counters+256], field{256, fmt.Sprintf("counters of block %d", (counters-header)/256)}) +
+		dump(t, header+page, b[header+page:],
+			field{8, "checksum of the page"}, field{8, "words: added less subtracted"}, field{8, "counters above 0"},
+			field{8, "counters of 15"}, field{8, "checksum of the trailer"})
+}
+
 // formatDumps makes every dump of docs/FORMAT.md.
 func formatDumps(t *testing.T) map[string]string {
 	t.Helper()
@@ -288,6 +341,8 @@ func formatDumps(t *testing.T) map[string]string {
 		"log file 2": dump(t, 0, logs[1], concat(
 			logHeaderFields("first LSN 0: the file was prepared", "chain", "sealed end"),
 			frameFields("ingest", "19", ingestFields, 0),
+			frameFields("counted", "26", []field{{4, "  segment"}, {4, "  segment"}}, 0),
+			frameFields("gone", "27", []field{{4, "  segment"}}, 4),
 			frameFields("bitmap", "20", bitmapFields, 0),
 			frameFields("floor", "21", floorFields, 0),
 			frameFields("named", "24", namedFields, 0),
@@ -299,6 +354,7 @@ func formatDumps(t *testing.T) map[string]string {
 		"bitmap headers": dump(t, 0, bitmap[:112], slotFields("even copy")...) +
 			dump(t, 2048, bitmap[2048:2048+112], slotFields("odd copy")...),
 		"bitmap sums":  dump(t, 8192, bitmap[8192:], field{8, "sum of the page from 1000 to 1fff"}),
+		"counters":     countersDump(t),
 		"bitmap block": dump(t, block, bitmap[block:block+64], field{64, fmt.Sprintf("block %d", (block-4096)/64)}),
 		"word key": dump(t, 0, appendWordKey(nil, 1, first),
 			field{4, "segment, big-endian"}, field{8, "word, big-endian"}),
@@ -314,7 +370,7 @@ func formatDumps(t *testing.T) map[string]string {
 				{8, "next incarnation"},
 				{8, "generation of the bitmap"},
 				{8, "generation of the counters: none"},
-				{8, "last forget that the counters know: none"},
+				{8, "forgotten words that the counters count: none"},
 				{8, "floor: URLs that the bitmap is made for at least"},
 				{8, "size span that takes words"},
 				{8, "words that left, and whose bits the bitmap has"},
@@ -323,22 +379,19 @@ func formatDumps(t *testing.T) map[string]string {
 			field{4, "key: segment 0"}, field{1, "row kind 2: a namespace"}, field{4, "namespace id, big-endian"}) +
 			dump(t, 0, appendNamespaceRow(nil, &namespace),
 				field{4, "value: version 3"}, field{8, "incarnation"}, field{8, "time to live: for ever"}),
+		"namespace row with a name": dump(t, 0, appendRowKey(nil, rowNamespace, 1),
+			field{4, "key: segment 0"}, field{1, "row kind 2: a namespace"}, field{4, "namespace id, big-endian"}) +
+			dump(t, 0, appendNamespaceRow(nil, &formatNamespace),
+				field{4, "value: version 3"}, field{8, "incarnation"}, field{8, "time to live: 30 days, in ns"}, field{8, `name "crawl-17"`}),
+		"segment row of a time span": dump(t, 0, appendRowKey(nil, rowSegment, 2),
+			field{4, "key: segment 0"}, field{1, "row kind 3: a segment"}, field{4, "segment id, big-endian"}) +
+			dump(t, 0, appendSegmentRow(nil, &formatTimeSegment), segmentFields(
+				"span kind 2: of time", "state 1: open", "log2 of the span's width: 2^16 s", "log file in which it closed: none yet",
+				"end: ns since 1970")...),
 		"segment row": dump(t, 0, appendRowKey(nil, rowSegment, 1),
 			field{4, "key: segment 0"}, field{1, "row kind 3: a segment"}, field{4, "segment id, big-endian"}) +
-			dump(t, 0, appendSegmentRow(nil, &formatSegment),
-				field{4, "value: version 3"},
-				field{4, "namespace"},
-				field{1, "span kind 1: by size"},
-				field{1, "state 2: closed"},
-				field{1, "log2 of the span's width: 0"},
-				field{1, "reserved"},
-				field{8, "incarnation"},
-				field{8, "span"},
-				field{8, "words in Pebble"},
-				field{8, "last ingest that touched it"},
-				field{8, "log file in which it closed"},
-				field{8, "end: never"},
-			),
+			dump(t, 0, appendSegmentRow(nil, &formatSegment), segmentFields(
+				"span kind 1: by size", "state 2: closed", "log2 of the span's width: 0", "log file in which it closed", "end: never")...),
 		"CREATING": creatingText,
 		"LOCK":     "pid 4711\nhost crawler-1\nsince 2026-01-01T00:00:00Z\n",
 	}
@@ -385,12 +438,18 @@ func TestFormatReads(t *testing.T) {
 	if fault != nil || *id != *formatIdentity {
 		t.Errorf("identity is %+v, %v, want %+v", id, fault, formatIdentity)
 	}
-	row, err := decodeSegmentRow(appendSegmentRow(nil, &formatSegment))
-	if err != nil || row != formatSegment {
-		t.Errorf("segment row is %+v, %v, want %+v", row, err, formatSegment)
+	for _, want := range []segmentRow{formatSegment, formatTimeSegment} {
+		row, err := decodeSegmentRow(appendSegmentRow(nil, &want))
+		if err != nil || row != want {
+			t.Errorf("segment row is %+v, %v, want %+v", row, err, want)
+		}
+	}
+	namespace, err := decodeNamespaceRow(appendNamespaceRow(nil, &formatNamespace))
+	if err != nil || namespace != formatNamespace {
+		t.Errorf("namespace row is %+v, %v, want %+v", namespace, err, formatNamespace)
 	}
 	store := storeRow{ingest: 1, flushed: 2, flushedLSN: 3, nextSegment: 4, nextNamespace: 5, nextIncarnation: 6,
-		bitmapGeneration: 7, counterGen: 8, forgetNumber: 9, floor: 10, clock: formatClock}
+		bitmapGeneration: 7, counterGen: 8, leaked: 9, floor: 10, sizeSpan: 11, dead: 12, clock: formatClock}
 	if got, err := decodeStoreRow(appendStoreRow(nil, &store)); err != nil || got != store {
 		t.Errorf("store row is %+v, %v, want %+v", got, err, store)
 	}
@@ -428,7 +487,7 @@ func TestFormatReads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordBitmap, recordFloor, recordNamed, recordShut, recordForgets, recordClock}; fmt.Sprint(kinds) != fmt.Sprint(want) {
+	if want := []wal.Kind{recordMade, recordAdds, recordClosed, recordIngest, recordCounted, recordGone, recordBitmap, recordFloor, recordNamed, recordShut, recordForgets, recordClock}; fmt.Sprint(kinds) != fmt.Sprint(want) {
 		t.Errorf("records are of kinds %v, want %v", kinds, want)
 	}
 }

@@ -15,9 +15,10 @@ import (
 type need int
 
 const (
-	none     need = iota
-	tooLarge      // for the words that are left
-	unproven      // a crash has left the file, and it may be as it must be
+	none        need = iota
+	tooLarge         // for the words that are left
+	tooMuchGone      // so many words are over that it is worth to build without
+	unproven         // a crash has left the file, and it may be as it must be
 	tooSmall
 	unusable // there is no file, or one that cannot be believed
 )
@@ -60,22 +61,83 @@ func (s *Store) wantsBuild() (t buildTarget, wants bool) {
 // set; and no less than the floor.
 func (s *Store) wantsBitmapLocked(st *state, waiting uint64) (t buildTarget, n need) {
 	r := s.mu.registry
-	live := r.words() + waiting
+	l := s.loadLocked(waiting)
 	now := st.bitmap.header().Capacity
-	t.capacity = max(now, r.floor)
-	n = needOf(st.bitmap, max(live+r.dead, r.floor), now)
-	if n == none && live <= now/shrinkShare && now/2 >= r.floor {
+	n = needOf(st.bitmap, max(l.live+l.over+r.dead, r.floor), now)
+	if n == none && l.live+l.over <= now/shrinkShare && now/2 >= r.floor {
 		n = tooLarge
 	}
-	if n != none {
-		for t.capacity/2 >= max(r.floor, 1) && live <= t.capacity/shrinkShare {
-			t.capacity /= 2
+	if s.opts.Counters && s.wantsSubtractedLocked(&l, n, now) {
+		t.capacity, t.counters = now, oldCounters
+		if r.counterGen == 0 {
+			t.counters = newCounters
 		}
+		return t, tooMuchGone
 	}
-	for t.capacity < live || r.dead > 0 && n == tooSmall && t.capacity-live < t.capacity/deadShare {
-		t.capacity *= 2
+	t.capacity = s.capacityLocked(&l, n, now)
+	switch {
+	case !s.opts.Counters || r.counterGen == 0:
+	case t.capacity != now || n == tooSmall:
+		t.counters = newCounters
+	default:
+		t.counters = keepCounters
 	}
 	return t, n
+}
+
+// load is what of the bitmap's bits is for what.
+type load struct {
+	live uint64 // words that count, or may, and those that wait to be flushed
+	over uint64 // words of counted segments that are over
+	idle uint64 // words that have left, and that counters would forget
+}
+
+func (s *Store) loadLocked(waiting uint64) (l load) {
+	r := s.mu.registry
+	for _, row := range r.segments {
+		if row.state != segmentSubtracted {
+			l.live += row.words
+		}
+	}
+	if s.opts.Counters && r.counterGen != 0 {
+		for _, id := range r.over(s.now(), s.expires.Load() && s.time.dropsAllowed()) {
+			if row := r.segments[id]; row.state == segmentCounted {
+				l.over += row.words
+			}
+		}
+	}
+	l.live += waiting - l.over
+	l.idle = r.dead - min(r.dead, r.leaked)
+	return l
+}
+
+// wantsSubtractedLocked reports that a build from counters is to be made: so
+// much is over, or somebody has asked for it, or it spares a larger bitmap.
+func (s *Store) wantsSubtractedLocked(l *load, n need, capacity uint64) bool {
+	r := s.mu.registry
+	gone := l.over + l.idle
+	switch {
+	case n > tooSmall || n == unproven || gone == 0 || capacity < r.floor:
+		return false
+	case n == tooSmall:
+		return r.counterGen != 0 && l.live+r.leaked <= capacity-capacity/deadShare
+	}
+	return l.over > 0 && s.mu.hurried > 0 || gone >= l.live/goneShare && gone >= capacity/goneFloor
+}
+
+// capacityLocked is what a bitmap that is built from Pebble is made for.
+func (s *Store) capacityLocked(l *load, n need, now uint64) uint64 {
+	r := s.mu.registry
+	live, capacity := l.live, max(now, r.floor)
+	if n != none {
+		for capacity/2 >= max(r.floor, 1) && live <= capacity/shrinkShare {
+			capacity /= 2
+		}
+	}
+	for capacity < live || r.dead+l.over > 0 && n == tooSmall && capacity-live < capacity/deadShare {
+		capacity *= 2
+	}
+	return capacity
 }
 
 const (
@@ -86,6 +148,15 @@ const (
 	// built because of the bits of words that have left: what leaves from
 	// then on fills it before the next one is due.
 	deadShare = 5
+	// goneShare is the share of the live words that is worth a build from
+	// counters when it has gone. It writes all counters and bits, 7.5 bytes for
+	// each word that the bitmap is made for: at a quarter, 30 for each word that
+	// has gone, which is less than its add has cost. Until then the dead bits
+	// let at most three times as many words through as were designed for.
+	goneShare = 4
+	// goneFloor is the part of the bitmap that they are, at least: else one
+	// that is almost empty would be built again and again.
+	goneFloor = 64
 )
 
 // wantsSpanFilterLocked wants the first of the spans, which are in order, to
@@ -94,7 +165,7 @@ func (s *Store) wantsSpanFilterLocked(spans []span) (t buildTarget, n need) {
 	r, sp := s.mu.registry, spans[0]
 	words, now := r.wordsIn(sp.ids()), sp.filter.header().Capacity
 	n = needOf(sp.filter, words, uint64(maxFilterLoad*float64(now)))
-	t = buildTarget{sp.id, max(now, words)}
+	t = buildTarget{span: sp.id, capacity: max(now, words)}
 	switch {
 	case n == tooSmall:
 		t.capacity = 2 * now

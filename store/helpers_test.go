@@ -405,6 +405,22 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
+// A lockedSource may be used by several goroutines at once.
+type lockedSource struct {
+	mu  sync.Mutex
+	pcg *rand.PCG
+}
+
+func lockedRand(seed, stream uint64) *rand.Rand {
+	return rand.New(&lockedSource{pcg: rand.NewPCG(seed, stream)})
+}
+
+func (s *lockedSource) Uint64() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pcg.Uint64()
+}
+
 // isLog reports whether the operation is one on a log file. The file may have
 // been opened under another name than it has by now.
 func isLog(op errorfs.Op) bool { return filepath.Base(filepath.Dir(op.Path)) == logDir }

@@ -5,12 +5,14 @@ import (
 	"io"
 	"math"
 
+	"dedupstore/counting"
 	"dedupstore/mmapfilter"
 )
 
 // InspectFilter calls fn with what the file of a bitmap or of a segment filter
 // says: the two copies of its header, which of them counts, and its bits as
-// they are counted, which reads the whole file. The seed is not shown: it is a
+// they are counted, which reads the whole file; and of a counter file what its
+// header and trailer say. The seed is not shown: it is a
 // key of the store.
 func InspectFilter(ctx context.Context, path string, fn func(Fact) error) error {
 	r, size, err := openRegular(path)
@@ -18,6 +20,9 @@ func InspectFilter(ctx context.Context, path string, fn func(Fact) error) error 
 		return err
 	}
 	defer r.Close() // nothing was written
+	if isCounters(r) {
+		return fn(countersFact(path, r, size))
+	}
 	copies, err := mmapfilter.ReadHeaders(r, size)
 	if err != nil {
 		return err
@@ -28,6 +33,29 @@ func InspectFilter(ctx context.Context, path string, fn func(Fact) error) error 
 		}
 	}
 	return inspectBits(ctx, path, r, size, copies, fn)
+}
+
+// isCounters reports whether a file begins as counters do.
+func isCounters(r io.ReaderAt) bool {
+	magic := make([]byte, len(counting.Magic))
+	n, _ := r.ReadAt(magic, 0)
+	return string(magic[:n]) == counting.Magic
+}
+
+// countersFact is what the header and the trailer of a counter file say.
+func countersFact(path string, r io.ReaderAt, size int64) Fact {
+	f := Fact{Path: path, Kind: "counters"}
+	h, c, err := counting.ReadCounts(r, path, size)
+	if err != nil {
+		f.Damage = damageOf(wrapCounters(path, err))
+	}
+	if h.Blocks > 0 {
+		f.Fields = []Field{
+			{"store", hexOf(h.StoreID[:])}, {"generation", h.Generation}, {"blocks", h.Blocks}, {"probes", h.Probes},
+			{"words", c.Words}, {"ones", c.Ones}, {"saturated", c.Saturated},
+		}
+	}
+	return f
 }
 
 func copyFact(path string, c *mmapfilter.HeaderCopy) Fact {

@@ -188,11 +188,20 @@ func recordFacts(f *wal.Frame) (kind string, fields []Field, err error) {
 		}
 		return "ingest", fields, err
 	case recordBitmap:
-		generation, err := decodeBitmap(f.Payload)
+		b, err := decodeBitmap(f.Payload)
 		if err == nil {
-			fields = []Field{{"generation", generation}}
+			fields = []Field{{"generation", b.generation}, {"counters", b.counterGen}, {"leaked", b.leaked}}
 		}
 		return "bitmap", fields, err
+	case recordCounted, recordGone:
+		ids, err := decodeList(f.Payload)
+		if err == nil {
+			fields = []Field{{"segments", len(ids)}, {"first", uint32(ids[0])}, {"last", uint32(ids[len(ids)-1])}}
+		}
+		if f.Kind == recordGone {
+			return "gone", fields, err
+		}
+		return "counted", fields, err
 	case recordFloor:
 		urls, err := decodeFloor(f.Payload)
 		if err == nil {

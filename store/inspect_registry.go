@@ -103,7 +103,7 @@ func rowFacts(key, value []byte) (kind string, fields []Field, err error) {
 		{"ingest", r.ingest}, {"flushed_file", r.flushed}, {"flushed_lsn", r.flushedLSN},
 		{"next_segment", uint32(r.nextSegment)}, {"next_namespace", r.nextNamespace},
 		{"next_incarnation", r.nextIncarnation}, {"bitmap", r.bitmapGeneration},
-		{"counters", r.counterGen}, {"forget", r.forgetNumber}, {"floor", r.floor},
+		{"counters", r.counterGen}, {"leaked", r.leaked}, {"floor", r.floor},
 		{"size_span", r.sizeSpan}, {"dead", r.dead},
 	}, r.clock.facts()...), nil
 }
@@ -114,6 +114,10 @@ func (s segmentState) String() string {
 		return "open"
 	case segmentClosed:
 		return "closed"
+	case segmentCounted:
+		return "counted"
+	case segmentSubtracted:
+		return "subtracted"
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
 }

@@ -133,6 +133,8 @@ func inspectEntry(dir string, e fs.DirEntry, fn func(Fact) error) error {
 	case isSpan:
 		f.Kind = "segment filter"
 		err = f.addFilter()
+	case isCountersName(name):
+		f.Kind = "counters"
 	case name == statusName:
 		f.Kind = "status"
 		f.addStatus(dir)

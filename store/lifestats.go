@@ -60,7 +60,7 @@ func (s *Store) lifeStatsLocked(x *Stats) {
 		sp.id = max(sp.id, id)
 		sp.Segments++
 		sp.URLs += int64(row.words)
-		sp.Closed = sp.Closed && row.state == segmentClosed
+		sp.Closed = sp.Closed && row.state != segmentOpen
 	}
 	all := make([]*newest, 0, len(at))
 	for _, sp := range at {

@@ -26,6 +26,7 @@ type livesWorld struct {
 	level    Durability
 	memtable int
 	excise   int64
+	counters bool
 	s        *Store
 
 	mu     sync.Mutex
@@ -58,6 +59,7 @@ var excisions = map[string]int64{"excised": 1, "tombstones": 1 << 40}
 func (w *livesWorld) options(point func(string)) *Options {
 	o := crashOptions(w.disk, w.level, w.memtable, point)
 	o.Clock = w.clock
+	o.Counters = w.counters
 	o.seams.SpanWords, o.seams.BuildWords, o.seams.ExciseWords = 200, 100, w.excise
 	return o
 }
@@ -111,7 +113,7 @@ func (w *livesWorld) cut(where string, percents ...int) {
 func (w *livesWorld) atSteps(percent int) func(string) {
 	w.passed = map[string]int{}
 	return func(name string) {
-		if !slices.Contains(steps, name) && !slices.Contains(dropSteps, name) && name != "append" {
+		if !slices.Contains(steps, name) && !slices.Contains(countSteps, name) && name != "append" {
 			return
 		}
 		w.mu.Lock()
@@ -131,7 +133,7 @@ func (image *livesImage) recover(w *livesWorld, point func(*livesWorld) func(str
 	t := w.t
 	t.Helper()
 	after := &livesWorld{
-		t: t, disk: image.disk, clock: image.clock, level: w.level, memtable: w.memtable, excise: w.excise,
+		t: t, disk: image.disk, clock: image.clock, level: w.level, memtable: w.memtable, excise: w.excise, counters: w.counters,
 		rng: w.rng, cuts: image.cuts,
 	}
 	fail := func(format string, args ...any) {
@@ -243,9 +245,10 @@ func TestLivesAtEachStep(t *testing.T) {
 		for _, percent := range []int{0, 50, 100} {
 			t.Run(fmt.Sprint(how, percent), func(t *testing.T) {
 				t.Parallel()
-				rng := rand.New(rand.NewPCG(crashNewSeed(t), uint64(percent)))
+				rng := lockedRand(crashNewSeed(t), uint64(percent))
 				w := &livesWorld{
-					t: t, disk: crashfs.New(), clock: newFakeClock(), excise: excise, memtable: 40, rng: rng,
+					counters: rng.IntN(2) == 0,
+					t:        t, disk: crashfs.New(), clock: newFakeClock(), excise: excise, memtable: 40, rng: rng,
 					level: []Durability{Sync, Interval, NoSync}[rng.IntN(3)],
 				}
 				w.begin(1)
@@ -289,14 +292,15 @@ func TestLivesAtEachStep(t *testing.T) {
 // TestLivesAndPowerLoss cuts the power while three work at once, before calls of
 // the file system.
 func TestLivesAndPowerLoss(t *testing.T) {
-	rng := rand.New(rand.NewPCG(crashNewSeed(t), 11))
+	rng := lockedRand(crashNewSeed(t), 11)
 	levels := []Durability{Sync, Interval, NoSync}
 	recoveries, again := 0, 0
 	for round := 0; recoveries < 3**crashPoints/2; round++ {
 		w := &livesWorld{
-			t: t, disk: crashfs.New(), clock: newFakeClock(), level: levels[round%3],
+			counters: rng.IntN(2) == 0,
+			t:        t, disk: crashfs.New(), clock: newFakeClock(), level: levels[round%3],
 			memtable: []int{16, 60, 300}[rng.IntN(3)], excise: []int64{1, 30, 1 << 40}[rng.IntN(3)],
-			rng: rand.New(rand.NewPCG(rng.Uint64(), 2)),
+			rng: lockedRand(rng.Uint64(), 2),
 		}
 		w.begin(3)
 		var err error
@@ -363,7 +367,7 @@ func TestLivesAndPowerLoss(t *testing.T) {
 // TestEveryCallFailsInLives fails the n-th call of the file system, for every n:
 // with a full disk and with an error of the disk, once and from then on.
 func TestEveryCallFailsInLives(t *testing.T) {
-	rng := rand.New(rand.NewPCG(crashNewSeed(t), 12))
+	rng := lockedRand(crashNewSeed(t), 12)
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EIO} {
 		for _, sticky := range []bool{false, true} {
 			counts := map[string]int{}
@@ -384,7 +388,7 @@ func TestEveryCallFailsInLives(t *testing.T) {
 func livesFail(t *testing.T, rng *rand.Rand, errno syscall.Errno, sticky bool, n int64, counts map[string]int) (done bool) {
 	w := &livesWorld{
 		t: t, disk: crashfs.New(), clock: newFakeClock(), level: Sync, memtable: 40,
-		excise: []int64{1, 1 << 40}[n%2], rng: rng,
+		excise: []int64{1, 1 << 40}[n%2], counters: n%4 < 2, rng: rng,
 	}
 	w.begin(1)
 	var calls atomic.Int64
@@ -433,6 +437,8 @@ func livesFail(t *testing.T, rng *rand.Rand, errno syscall.Errno, sticky bool, n
 			counts["poisoned"]++
 		case errors.Is(err, ErrDiskFull):
 			counts["disk full"]++
+		case crashTyped(err, errno):
+			counts["close fails"]++
 		default:
 			t.Errorf("%s: close: %v", what, err)
 		}

@@ -15,7 +15,8 @@ import (
 //	closed   segment u32 | reserved u32
 //	ingest   number u64 | flushed log file u64 | clock stamp 48 bytes, or
 //	         40 of an older store
-//	bitmap   generation u64 | counter generation u64 | forget number u64
+//	bitmap   generation u64 | counter generation u64 | words leaked u64: from
+//	         here on the bitmap and the counters are these
 //	floor    URLs that the bitmap is never made too small for u64
 //	shut     span kind u8 | log2 width u8 | reserved u16 | reserved u32 |
 //	         span u64: all its segments are closed
@@ -24,6 +25,10 @@ import (
 //	         name: the namespace from here on
 //	clock    clock stamp 48 bytes: accepted; no segment ends later than a
 //	         TTL of its span from its store time
+//	counted  segments u32 ..., up to 4096: the counters of the bitmap record
+//	         behind have them. Without a list none is counted
+//	gone     segments u32 ..., up to 4096: neither they nor that bitmap have
+//	         them
 //
 // A record that makes a segment stands before the first that names it.
 const (
@@ -37,6 +42,8 @@ const (
 	recordForgets
 	recordNamed
 	recordClock
+	recordCounted
+	recordGone
 )
 
 const (
@@ -50,6 +57,7 @@ const (
 	shutBytes       = 16
 	namedBytes      = 24 // and the name
 	clockBytes      = clockStampBytes
+	maxListed       = 4096 // segments in a list
 )
 
 // beginAdds starts the payload of an adds record; words are appended to it by
@@ -156,26 +164,56 @@ func decodeIngest(src []byte) (number, flushed uint64, c clockStamp, err error) 
 	return binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:]), c, nil
 }
 
-// appendBitmap makes the record of a build's end: the generation that counts
-// from then on. It was built from Pebble, so it has no counters and nothing
-// was subtracted.
-func appendBitmap(dst []byte, generation uint64) []byte {
-	dst = binary.LittleEndian.AppendUint64(dst, generation)
-	return append(dst, make([]byte, 16)...)
+// bitmapRecord says which bitmap, and which counters, count from then on. The
+// lists of segments stand in front of it, in the same hold of the lock.
+type bitmapRecord struct {
+	generation uint64
+	counterGen uint64 // 0: no counters
+	leaked     uint64 // words, see storeRow
 }
 
-func decodeBitmap(src []byte) (generation uint64, err error) {
+func appendBitmap(dst []byte, r bitmapRecord) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, r.generation)
+	dst = binary.LittleEndian.AppendUint64(dst, r.counterGen)
+	return binary.LittleEndian.AppendUint64(dst, r.leaked)
+}
+
+func decodeBitmap(src []byte) (r bitmapRecord, err error) {
 	if len(src) != bitmapBytes {
-		return 0, fmt.Errorf("bitmap record has %d bytes, want %d", len(src), bitmapBytes)
+		return r, fmt.Errorf("bitmap record has %d bytes, want %d", len(src), bitmapBytes)
 	}
 	le := binary.LittleEndian
-	if le.Uint64(src[8:]) != 0 || le.Uint64(src[16:]) != 0 {
-		return 0, fmt.Errorf("%w: bitmap record with counters", ErrVersion)
+	r = bitmapRecord{le.Uint64(src), le.Uint64(src[8:]), le.Uint64(src[16:])}
+	switch {
+	case r.generation == 0:
+		return r, fmt.Errorf("bitmap record of generation 0")
+	case r.counterGen > r.generation:
+		return r, fmt.Errorf("bitmap record of generation %d with counters of generation %d", r.generation, r.counterGen)
+	case r.counterGen == 0 && r.leaked != 0:
+		return r, fmt.Errorf("bitmap record without counters, of which %d words leaked", r.leaked)
 	}
-	if generation = le.Uint64(src); generation == 0 {
-		return 0, fmt.Errorf("bitmap record of generation 0")
+	return r, nil
+}
+
+func appendList(dst []byte, ids []segmentID) []byte {
+	for _, id := range ids {
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(id))
 	}
-	return generation, nil
+	return dst
+}
+
+func decodeList(src []byte) ([]segmentID, error) {
+	if len(src) == 0 || len(src)%4 != 0 || len(src) > 4*maxListed {
+		return nil, fmt.Errorf("list record has %d bytes, want 4 to %d in fours", len(src), 4*maxListed)
+	}
+	ids := make([]segmentID, len(src)/4)
+	for i := range ids {
+		ids[i] = segmentID(binary.LittleEndian.Uint32(src[4*i:]))
+		if ids[i] == 0 || i > 0 && ids[i] <= ids[i-1] {
+			return nil, fmt.Errorf("list record has segment %d at place %d", ids[i], i)
+		}
+	}
+	return ids, nil
 }
 
 func appendShut(dst []byte, id spanID) []byte {

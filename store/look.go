@@ -186,7 +186,7 @@ func (s *Store) getFrom(p *part, id segmentID, w word) (bool, error) {
 // finds in a live one to the cache.
 func (s *Store) get(st *state, p *part, ask []spanSegment, w word) (segmentID, error) {
 	for _, seg := range ask {
-		if seg.incarnation != p.incarnation.number || seg.ends <= p.now {
+		if !seg.is(p.incarnation) || seg.ends <= p.now {
 			continue
 		}
 		if planted.LastAddDecides && p.verb == verbAdd && seg.ends != forever {

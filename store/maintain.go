@@ -169,6 +169,9 @@ func (s *Store) step() (bool, error) {
 		return true, nil
 	}
 	s.mu.Unlock()
+	if s.countersUnwanted() {
+		return true, s.uncount()
+	}
 	if done, err := s.dropDue(); done || err != nil {
 		return done, err
 	}

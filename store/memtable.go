@@ -428,7 +428,8 @@ func (m *memtable) group(ids []segmentID, part int, fn func(segmentID, []word) e
 }
 
 // addTo does in a table that has room for it, and that holds what is older,
-// what was done in this one; but for the adds that skip takes, nil for none.
+// what was done in this one; but for the adds that skip takes, nil for none. A
+// table that has held something older is not to be flushed.
 func (m *memtable) addTo(sum *memtable, skip func(segmentWord) bool) {
 	var older []segmentWord
 	for _, d := range m.deletes {
@@ -447,7 +448,7 @@ func (m *memtable) addTo(sum *memtable, skip func(segmentWord) bool) {
 		if w == 0 {
 			continue
 		}
-		slot, _ := sum.find(w)
+		slot, found := sum.find(w)
 		number := m.number(uint64(i))
 		if number == noSegment {
 			sum.forget(slot, w, 0)
@@ -458,6 +459,13 @@ func (m *memtable) addTo(sum *memtable, skip func(segmentWord) bool) {
 			continue
 		}
 		into, _ := sum.addSegment(id, (*m.ends.Load())[number])
+		if found {
+			// A copy that has expired loses its slot, and still counts with its
+			// segment: of the next table it may be forgotten.
+			if old := sum.number(slot); old != noSegment && old != into {
+				sum.segments[old].words++
+			}
+		}
 		sum.put(slot, w, into)
 	}
 }

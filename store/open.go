@@ -208,6 +208,11 @@ func (s *Store) loadRegistry(db *pebble.DB) (*registry, error) {
 	if err == nil && !found {
 		err = &CorruptError{Path: s.manifestPath(), Offset: -1, Reason: "it names no table with the registry's row of the store"}
 	}
+	if err == nil {
+		if bad := r.check(); bad != nil {
+			err = &CorruptError{Path: path, Offset: -1, Reason: "the registry", Err: bad}
+		}
+	}
 	r.index()
 	return r, err
 }

@@ -137,6 +137,14 @@ type Options struct {
 	// the keys that are added from then on.
 	TTL time.Duration
 
+	// Counters has the store keep counters beside its bitmap, once words of it
+	// expire or are forgotten: 6 bytes a URL on disk, none in memory. From them
+	// a bitmap without the words that have left is built by reading what has
+	// come and gone only, and not every word there is. That spares reads and
+	// CPU where little leaves at a time, and costs writes: see docs/DESIGN.md.
+	// It may be switched on and off with each Open.
+	Counters bool
+
 	// ExpectedURLs is how many URLs the bitmap is made for at least, 12 bits a
 	// URL. Nobody has to know it: a store that holds more builds itself a
 	// larger one, twice the size, while it goes on. Default: 4 Mi, a bitmap of

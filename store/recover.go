@@ -27,6 +27,9 @@ func (s *Store) recoverAll() error {
 	if err := s.openFilters(f); err != nil {
 		return err
 	}
+	if f.badCounters == nil {
+		s.noteCounters(f.registry.counterGen)
+	}
 	full, err := s.openSet()
 	if err != nil {
 		return err
@@ -87,7 +90,7 @@ func (s *Store) recoverWriting(f *found) error {
 	if err := s.removeLeftovers(f.chain); err != nil {
 		return err
 	}
-	if err := s.settleFilters(f); err != nil {
+	if err := errors.Join(s.settleFilters(f), s.settleCounters(f)); err != nil {
 		return err
 	}
 	if err := s.setBitsAgain(); err != nil {

@@ -16,7 +16,7 @@ func TestOpenBadRecord(t *testing.T) {
 		payload []byte
 		want    error
 	}{
-		{"a kind of a later version", recordClock + 1, nil, ErrVersion},
+		{"a kind of a later version", recordGone + 1, nil, ErrVersion},
 		{"words for a segment never made", recordAdds, appendWord(beginAdds(nil, 9), 1), ErrCorrupt},
 		{"words that are cut short", recordAdds, beginAdds(nil, 1), ErrCorrupt},
 		{"word 0", recordAdds, appendWord(beginAdds(nil, 1), 0), ErrCorrupt},

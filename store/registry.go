@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,7 +30,14 @@ type registry struct {
 	renamed map[uint32]struct{}
 	// taking are the segments that take words: the open ones.
 	taking map[segmentKey]segmentID
+	// listed is what a replay has read of the lists in front of a bitmap's
+	// record.
+	listed map[segmentID]segmentState
 }
+
+// anyIncarnation is that of a segment whose words are looked for under each: a
+// repair has salvaged them, and not whose they are.
+const anyIncarnation = 0
 
 // segmentKey is what a segment is for: one incarnation of a namespace x one
 // span. There is one at a time that is open.
@@ -48,7 +56,7 @@ type storeRow struct {
 	nextIncarnation  uint64
 	bitmapGeneration uint64
 	counterGen       uint64 // of the counter file; 0: none
-	forgetNumber     uint64 // the last forget that the counters subtracted; 0: none
+	leaked           uint64 // words that were forgotten, and that the counters go on counting
 	floor            uint64 // URLs that the bitmap is never made too small for
 	sizeSpan         uint64 // number of the size span that takes words
 	dead             uint64 // words that left Pebble, and whose bits the bitmap still has
@@ -90,6 +98,12 @@ const (
 	_ segmentState = iota
 	segmentOpen
 	segmentClosed
+	// segmentCounted is a closed one that the counters have: before it is
+	// dropped, a build has to subtract it.
+	segmentCounted
+	// segmentSubtracted was counted, is no more, and has no bits: nobody looks
+	// into it, whatever the clock says from then on, and it is dropped next.
+	segmentSubtracted
 )
 
 // The kinds of rows: the fifth byte of their keys.
@@ -145,7 +159,7 @@ func appendStoreRow(dst []byte, r *storeRow) []byte {
 	dst = le.AppendUint64(dst, r.nextIncarnation)
 	dst = le.AppendUint64(dst, r.bitmapGeneration)
 	dst = le.AppendUint64(dst, r.counterGen)
-	dst = le.AppendUint64(dst, r.forgetNumber)
+	dst = le.AppendUint64(dst, r.leaked)
 	dst = le.AppendUint64(dst, r.floor)
 	dst = le.AppendUint64(dst, r.sizeSpan)
 	dst = le.AppendUint64(dst, r.dead)
@@ -206,7 +220,7 @@ func decodeStoreRow(src []byte) (r storeRow, err error) {
 	r.nextIncarnation = le.Uint64(src[36:])
 	r.bitmapGeneration = le.Uint64(src[44:])
 	r.counterGen = le.Uint64(src[52:])
-	r.forgetNumber = le.Uint64(src[60:])
+	r.leaked = le.Uint64(src[60:])
 	r.floor = le.Uint64(src[68:])
 	if version == registryVersion2 {
 		r.clock = decodeClockStamp2(src[76:])
@@ -258,7 +272,7 @@ func decodeSegmentRow(src []byte) (r segmentRow, err error) {
 		r.ends = int64(le.Uint64(src[52:]))
 	}
 	switch {
-	case r.state != segmentOpen && r.state != segmentClosed:
+	case r.state < segmentOpen || r.state > segmentSubtracted:
 		return r, fmt.Errorf("%w: segment state %d", ErrVersion, r.state)
 	case src[11] != 0:
 		return r, fmt.Errorf("reserved byte is %d", src[11])
@@ -319,6 +333,55 @@ func (r *registry) index() {
 			r.sizeSpan = max(r.sizeSpan, row.span+1)
 		}
 	}
+}
+
+// check refuses rows that cannot be together, whatever the log says on top of
+// them.
+func (r *registry) check() error {
+	if _, ok := r.namespaces[0]; !ok {
+		return errors.New("there is no default namespace")
+	}
+	named := make(map[string]uint32, len(r.namespaces))
+	for id, row := range r.namespaces {
+		if other, ok := named[row.name]; ok {
+			return fmt.Errorf("namespaces %d and %d have one name, %q", min(id, other), max(id, other), row.name)
+		}
+		named[row.name] = id
+	}
+	open := make(map[segmentKey]segmentID, len(r.segments))
+	for id, row := range r.segments {
+		space, ok := r.namespaces[row.namespace]
+		switch other, taken := open[row.key()]; {
+		case !ok:
+			return fmt.Errorf("segment %d is of namespace %d, which there is not", id, row.namespace)
+		case row.incarnation > space.incarnation:
+			return fmt.Errorf("segment %d is of incarnation %d of namespace %d, which has come to %d",
+				id, row.incarnation, row.namespace, space.incarnation)
+		case taken && row.state == segmentOpen:
+			return fmt.Errorf("segments %d and %d are open for the same", min(id, other), max(id, other))
+		case row.state == segmentOpen:
+			open[row.key()] = id
+		}
+	}
+	return nil
+}
+
+// checkNext refuses ids that are given once more.
+func (r *registry) checkNext() error {
+	for id := range r.segments {
+		if id >= r.nextSegment {
+			return fmt.Errorf("there is segment %d, and the next id is %d", id, r.nextSegment)
+		}
+	}
+	for id, row := range r.namespaces {
+		switch {
+		case id >= r.nextNamespace:
+			return fmt.Errorf("there is namespace %d, and the next id is %d", id, r.nextNamespace)
+		case row.incarnation >= r.nextIncarnation:
+			return fmt.Errorf("namespace %d is of incarnation %d, and the next is %d", id, row.incarnation, r.nextIncarnation)
+		}
+	}
+	return nil
 }
 
 // setSegment changes a segment's row by a record of the active log file.
@@ -388,9 +451,24 @@ func (r *registry) words() (n uint64) {
 }
 
 // live reports whether the words of a segment count: those of an incarnation
-// that was dropped do not, and none at or past its end.
-func (r *registry) live(row *segmentRow, now int64) bool {
-	return row.incarnation == r.namespaces[row.namespace].incarnation && row.ends > now
+// that was dropped do not, none at or past its end, and none that was subtracted.
+func (r *registry) live(row *segmentRow, now int64) bool { return !r.gone(row) && row.ends > now }
+
+// gone reports that the words of a segment are those of a namespace that was
+// dropped since, or were subtracted.
+func (r *registry) gone(row *segmentRow) bool {
+	return row.state == segmentSubtracted ||
+		row.incarnation != anyIncarnation && row.incarnation != r.namespaces[row.namespace].incarnation
+}
+
+// liveWords is the number of words in Pebble that count.
+func (r *registry) liveWords(now int64) (n int64) {
+	for _, row := range r.segments {
+		if r.live(&row, now) {
+			n += int64(row.words)
+		}
+	}
+	return n
 }
 
 // capEnds has no segment end later than a TTL of its span from the given store

@@ -70,7 +70,7 @@ func (r *RepairReport) note(format string, args ...any) {
 //
 // What could not be repaired is in the report; the error says why Repair could
 // not go on. It may be called again after it was cut short, and needs as much
-// memory as an open store, and eight bytes for each URL in the log.
+// memory as an open store, and sixteen bytes for each URL in the log.
 func Repair(ctx context.Context, dir string, o RepairOptions) (*RepairReport, error) {
 	return repairDir(ctx, dir, o, nil)
 }
@@ -303,14 +303,14 @@ func (r *repairer) olderManifest() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, ingest, _, err := s.readRegistry(tables)
+	rows, err := s.readRegistry(tables)
 	if err != nil {
 		return false, err
 	}
-	if ingest > opened.ingest {
-		r.report.note("%s names ingest %d as the last one, and there is a table of ingest %d", s.manifestPath(), opened.ingest, ingest)
+	if rows.ingest > opened.ingest {
+		r.report.note("%s names ingest %d as the last one, and there is a table of ingest %d", s.manifestPath(), opened.ingest, rows.ingest)
 	}
-	return ingest > opened.ingest, nil
+	return rows.ingest > opened.ingest, nil
 }
 
 // finish has the filters built, and verifies what came of it.

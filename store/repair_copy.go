@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // The new store that what can be read of damaged tables goes to.
@@ -40,7 +42,7 @@ func (r *repairer) copyWords(s *Store, p *tablesPlan) (err error) {
 // the words that there are.
 func (p *tablesPlan) newRegistry(clock clockStamp) *registry {
 	old := p.registry
-	r := newRegistry(max(old.floor, p.total(), 1), forever, clock)
+	r := newRegistry(max(old.floor, uint64(p.live(p.words)), 1), forever, clock)
 	r.sizeSpan = old.sizeSpan
 	r.namespaces = old.namespaces
 	r.nextNamespace = max(r.nextNamespace, old.nextNamespace)
@@ -49,27 +51,35 @@ func (p *tablesPlan) newRegistry(clock clockStamp) *registry {
 	for id := range p.words {
 		r.nextSegment = max(r.nextSegment, id+1)
 	}
-	for id, n := range p.words {
+	for _, id := range slices.Sorted(maps.Keys(p.words)) {
 		row, ok := old.segments[id]
 		if !ok {
 			row = r.lostSegment()
 		}
-		if row.state == segmentOpen && id+1 < r.nextSegment {
-			row.state = segmentClosed // a later one was made
+		key := row.key()
+		if before, open := r.taking[key]; open && row.state == segmentOpen {
+			r.close(before) // or two would take words
 		}
-		row.words, row.ingest, row.closedIn = uint64(n), 1, 0
-		if row.state == segmentClosed {
-			row.closedIn = 1
+		row.words, row.ingest, row.closedIn = uint64(p.words[id]), 1, 0
+		r.setSegment(id, row)
+		if row.state != segmentOpen || // the new store has no counters
+			row.spanKind == spanSize && row.span < r.sizeSpan {
+			r.close(id)
 		}
-		r.segments[id] = row
 	}
 	return r
+}
+
+// close closes a segment of a new store.
+func (r *registry) close(id segmentID) {
+	row := r.segments[id]
+	row.state, row.closedIn = segmentClosed, 1
+	r.setSegment(id, row)
 }
 
 // writeMerged writes the tables of the new store.
 func (r *repairer) writeMerged(s, to *Store, p *tablesPlan) (paths []string, err error) {
 	var t *table
-	var segment segmentID
 	counts := map[segmentID]int64{}
 	finish := func() error {
 		if t == nil {
@@ -80,8 +90,11 @@ func (r *repairer) writeMerged(s, to *Store, p *tablesPlan) (paths []string, err
 		return err
 	}
 	n := 0
-	err = r.merge(s, p, func(at keyPlace, _ bool) error {
-		if t != nil && (segment != at.segment || n%sortedPart == 0 && t.w.Raw().EstimatedSize() >= tableBytes) {
+	err = r.merge(s, p, func(at *plannedWord) error {
+		if !at.live {
+			return nil
+		}
+		if t != nil && n%sortedPart == 0 && t.w.Raw().EstimatedSize() >= tableBytes {
 			if err := finish(); err != nil {
 				return err
 			}
@@ -95,8 +108,7 @@ func (r *repairer) writeMerged(s, to *Store, p *tablesPlan) (paths []string, err
 			to.opts.seams.At("repair-table")
 		}
 		n++
-		segment = at.segment
-		counts[segment]++
+		counts[at.segment]++
 		t.key = appendWordKey(t.key[:0], at.segment, at.word)
 		return wrapPebble(t.w.Set(t.key, nil))
 	}, false)

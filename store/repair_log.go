@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"dedupstore/wal"
 )
 
@@ -25,7 +23,7 @@ type LogRepair struct {
 	// URLsAtMost is how many URLs can have been in them: those that are new
 	// again. -1 if nothing tells.
 	URLsAtMost int64 `json:"urls_lost_at_most"`
-	// URLs is how many URLs the log has added to those in the tables.
+	// URLs is how many of the URLs that there are the log has added.
 	URLs int64    `json:"urls_salvaged"`
 	Kept []string `json:"kept"` // the files, where they are kept
 }
@@ -103,6 +101,12 @@ func (r *repairer) repairLog() error {
 		return err
 	}
 	r.report.Log = r.record.gaps(newLogRepair(gaps))
+	if err := r.makeUp(f.registry, f.chain, gaps); err != nil {
+		return err
+	}
+	if err := r.examineSalvaged(f); err != nil {
+		return err
+	}
 	if !r.o.Apply {
 		return r.countLog(s, f)
 	}
@@ -128,26 +132,38 @@ func (r *repairer) countLog(s *Store, f *found) (err error) {
 	}
 	defer func() { err = errors.Join(err, wrapPebble(s.db.Close())) }()
 	s.mu.registry = f.registry.clone()
-	urls := int64(f.registry.words())
-	var before []*memtable
-	defer func() {
-		for _, m := range before {
-			err = errors.Join(err, m.free())
-		}
-	}()
+	var before unflushed
+	defer func() { err = errors.Join(err, before.free()) }()
+	added := map[segmentID]int64{}
 	for i, file := range f.chain.Files {
-		if file.File <= f.registry.flushed || file.Prepared || file.Discard {
+		if !f.unflushed(file) {
 			continue
 		}
 		m, _, err := r.replaySalvaged(s, f.chain, i, before)
 		if err != nil {
 			return err
 		}
+		for id := range s.mu.registry.segments {
+			row := s.mu.registry.segments[id]
+			row.words += uint64(m.wordsOf(id)) - uint64(m.deleted[id])
+			s.mu.registry.segments[id] = row
+			added[id] += m.wordsOf(id)
+		}
 		before = append(before, m)
-		r.report.Log.URLs += m.count.Load()
 	}
-	r.report.URLs = urls + r.report.Log.URLs
+	r.sumURLs(s.mu.registry, newStoreTime(s.opts.Clock, f.clock).now(), added)
 	return nil
+}
+
+// sumURLs reports how many URLs there are, by the registry, and how many of them
+// the log has added.
+func (r *repairer) sumURLs(rows *registry, now int64, added map[segmentID]int64) {
+	r.report.URLs = rows.liveWords(now)
+	for id, n := range added {
+		if row, ok := rows.segments[id]; ok && rows.live(&row, now) {
+			r.report.Log.URLs += n
+		}
+	}
 }
 
 // flushLog flushes what verifies of the log's files, one by one, and begins a
@@ -155,10 +171,7 @@ func (r *repairer) countLog(s *Store, f *found) (err error) {
 func (r *repairer) flushLog(s *Store, f *found) error {
 	s.mu.registry = f.registry
 	s.maintainer.stored = f.registry.storeRow
-	s.time = newStoreTime(s.opts.Clock, f.registry.clock)
-	if err := r.examineSalvaged(s, f); err != nil {
-		return err
-	}
+	s.time = newStoreTime(s.opts.Clock, f.clock)
 	if err := s.examineFilters(f); err != nil {
 		return err
 	}
@@ -190,38 +203,38 @@ func (r *repairer) flushLog(s *Store, f *found) error {
 		return err
 	}
 	s.opts.seams.At("repair-log")
-	urls := int64(f.registry.words())
+	added := map[segmentID]int64{}
 	for i, file := range f.chain.Files {
-		if file.File <= f.registry.flushed || file.Prepared || file.Discard {
-			continue
+		if f.unflushed(file) {
+			if err := r.flushSalvaged(s, f.chain, i, added); err != nil {
+				return err
+			}
+			s.opts.seams.At("repair-file")
 		}
-		words, err := r.flushSalvaged(s, f.chain, i)
-		if err != nil {
-			return err
-		}
-		r.report.Log.URLs += words
-		s.opts.seams.At("repair-file")
 	}
-	r.report.URLs = urls + r.report.Log.URLs
+	r.sumURLs(s.mu.registry, s.time.now(), added)
 	return s.syncFilters()
 }
 
 // flushSalvaged flushes one file, and keeps it.
-func (r *repairer) flushSalvaged(s *Store, c *wal.Chain, i int) (words int64, err error) {
+func (r *repairer) flushSalvaged(s *Store, c *wal.Chain, i int, added map[segmentID]int64) (err error) {
 	m, changed, err := r.replaySalvaged(s, c, i, nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, m.free()) }()
 	if _, err := s.ingest(m, changed); err != nil {
-		return 0, err
+		return err
 	}
 	s.opts.seams.At("repair-ingested")
 	s.mu.registry.apply(changed)
 	if err := s.waitSynced(s.logIngestLocked()); err != nil {
-		return 0, err
+		return err
 	}
-	return m.count.Load(), r.keepLog(s, c.Files[i].File)
+	for _, id := range m.ids() {
+		added[id] += m.wordsOf(id)
+	}
+	return r.keepLog(s, c.Files[i].File)
 }
 
 func (r *repairer) keepLog(s *Store, file uint64) error {
@@ -234,14 +247,15 @@ func (r *repairer) keepLog(s *Store, file uint64) error {
 }
 
 // examineSalvaged is examineRecords for a log with gaps.
-func (r *repairer) examineSalvaged(s *Store, f *found) error {
+func (r *repairer) examineSalvaged(f *found) error {
 	rows := f.registry.clone()
+	f.clock = rows.clock
 	for i, file := range f.chain.Files {
+		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File}
+		rows.listed = nil
 		err := f.chain.Replay(i, func(rec wal.Record) error {
-			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
-				f.note(rec.Path, number)
-			}
+			f.see(rec)
 			if file.File <= f.registry.flushed {
 				return nil
 			}
@@ -252,19 +266,20 @@ func (r *repairer) examineSalvaged(s *Store, f *found) error {
 			return wrapLog(err)
 		}
 	}
-	f.registry.bitmapGeneration = rows.bitmapGeneration
+	f.registry.noteSwitches(rows)
 	return nil
 }
 
-// replaySalvaged makes the memtable of a file, without the words that are in
-// Pebble or in the memtables before.
-func (r *repairer) replaySalvaged(s *Store, c *wal.Chain, i int, before []*memtable) (*memtable, *registry, error) {
+// replaySalvaged makes the memtable of a file, as it is behind what is in Pebble
+// and in the files before that are not flushed.
+func (r *repairer) replaySalvaged(s *Store, c *wal.Chain, i int, before unflushed) (*memtable, *registry, error) {
 	file := c.Files[i]
-	m, err := newMemtable(max(int(file.End-file.Start)/8, 64))
+	m, err := newMemtable(logWords(file))
 	if err != nil {
 		return nil, nil, err
 	}
 	m.file = file.File
+	s.mu.registry.listed = nil
 	err = c.Replay(i, func(rec wal.Record) error {
 		m.cover(rec.LSN)
 		note, err := s.mu.registry.replaySalvaged(m, rec)
@@ -273,71 +288,12 @@ func (r *repairer) replaySalvaged(s *Store, c *wal.Chain, i int, before []*memta
 		}
 		return badRecord(rec, err)
 	})
+	if err == nil {
+		err = s.onlyDeletes(m, before)
+	}
 	if err != nil {
 		return nil, nil, errors.Join(wrapLog(err), m.free())
 	}
 	m, err = s.onlyNew(m, before)
 	return m, s.mu.registry.takeChanged(), err
-}
-
-// onlyNew returns the memtable without the words that are elsewhere, and there
-// for as long. A sound log has none; one whose torn tail was dropped, and is
-// read now, may.
-func (s *Store) onlyNew(m *memtable, before []*memtable) (*memtable, error) {
-	r := s.mu.registry
-	seen := map[word]bool{}
-	err := m.bySegment(m.ids(), sortedPart, func(id segmentID, words []word) error {
-		ends := r.segments[id].ends
-		for _, b := range before {
-			for _, w := range words {
-				if b.look(w, ends-1) == present {
-					seen[w] = true
-				}
-			}
-		}
-		for _, other := range r.ids() {
-			if row := r.segments[other]; row.words == 0 || row.ends < ends {
-				continue
-			}
-			if err := s.inSegment(other, words, seen); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, errors.Join(err, m.free())
-	}
-	if len(seen) == 0 {
-		return m, nil
-	}
-	rest, err := newMemtable(m.limit)
-	if err != nil {
-		return nil, errors.Join(err, m.free())
-	}
-	rest.file = m.file
-	rest.cover(wal.LSN(m.lsn.Load()))
-	m.addTo(rest, func(at segmentWord) bool { return seen[at.word] })
-	return rest, m.free()
-}
-
-// inSegment adds those of ascending words that a segment holds.
-func (s *Store) inSegment(id segmentID, words []word, seen map[word]bool) error {
-	it, err := s.db.NewIter(&pebble.IterOptions{
-		LowerBound: appendWordKey(nil, id, 0), UpperBound: appendWordKey(nil, id+1, 0),
-	})
-	if err != nil {
-		return wrapPebble(err)
-	}
-	var key []byte
-	for _, w := range words {
-		key = appendWordKey(key[:0], id, w)
-		if !it.SeekGE(key) {
-			break
-		}
-		if _, have, _ := decodeWordKey(it.Key()); have == w {
-			seen[w] = true
-		}
-	}
-	return wrapPebble(it.Close())
 }

@@ -10,11 +10,11 @@ import (
 
 // Which words are lost with the parts of tables that cannot be read.
 
-// lost tells what is lost. A gap counts only in a segment that misses words:
-// what a table cannot give any more may be in another one.
+// lost tells what is lost. Where the counts are exact, a gap counts only in a segment
+// that misses words: what a table cannot give any more may be in another one.
 func (p *tablesPlan) lost(t *TablesRepair) {
 	t.Claimed = -1
-	if p.exact {
+	if p.counted {
 		t.Claimed = 0
 	}
 	ids := map[segmentID]bool{}
@@ -27,19 +27,21 @@ func (p *tablesPlan) lost(t *TablesRepair) {
 	}
 	for _, g := range p.gaps {
 		t.Bad = append(t.Bad, g.table)
-		if g.from.segment == g.to.segment && g.to.segment != 0 {
+		if g.from.segment == g.to.segment || g.from.segment == 0 && g.to.segment != lastPlace.segment {
 			ids[g.to.segment] = true
 		}
 	}
+	delete(ids, 0)
+	maps.DeleteFunc(ids, func(id segmentID, _ bool) bool { return p.dead(id) })
 	slices.Sort(t.Bad)
 	t.Bad = slices.Compact(t.Bad)
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		missing := int64(p.registry.segments[id].words) - p.inTables[id]
-		if p.exact {
+		if p.counted {
 			t.Claimed += int64(p.registry.segments[id].words)
-			if missing <= 0 {
-				continue
-			}
+		}
+		if p.exact && missing <= 0 {
+			continue
 		}
 		ranges := p.rangesOf(id)
 		if len(ranges) == 0 && missing > 0 {
@@ -49,7 +51,7 @@ func (p *tablesPlan) lost(t *TablesRepair) {
 		for _, g := range ranges {
 			about += g.URLs
 		}
-		if p.exact || about < missing {
+		if p.counted && missing > 0 || about < missing {
 			spread(ranges, missing)
 			about = missing
 		}

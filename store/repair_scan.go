@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +18,13 @@ import (
 	"dedupstore/internal/planted"
 )
 
-// What can be read of a store's tables one by one, without the MANIFEST that
-// says which of them count. Words only ever come, so that a table which was
-// merged into another one and not deleted yet does no harm: what it says is
-// still so. (Once words can be forgotten, it does: then a table that the
-// MANIFEST does not name may bring them back.)
+// What can be read of a store's tables one by one.
+//
+// A key may be in several of them: a word that was forgotten, or a copy in a table
+// that was merged into another one and not deleted yet. The MANIFEST says which
+// tables count, from which key to which, and how old what they hold is. Without it
+// nothing does: then a word that is anywhere is taken for one that is there, for a
+// forgotten URL that is seen again does less harm than one that is lost.
 
 var (
 	firstPlace = keyPlace{1, 0}
@@ -48,12 +49,20 @@ func (p keyPlace) after() keyPlace {
 // A tableGap is a range of places, both ends included, that a table may have
 // held and that could not be read.
 type tableGap struct {
-	table    string // its name
-	offset   int64
-	bytes    int64
-	from, to keyPlace
-	words    int64 // about so many
+	table  string // its name
+	offset int64
+	bytes  int64
+	placeRange
+	words int64 // about so many
+	// hides says that there may have been deletes among them: then a word may be
+	// taken for one that is there which was forgotten.
+	hides bool
 }
+
+// A placeRange includes both ends.
+type placeRange struct{ from, to keyPlace }
+
+func (r placeRange) holds(p keyPlace) bool { return p.compare(r.from) >= 0 && p.compare(r.to) <= 0 }
 
 // A storedTable is a table as it is found on disk or in the MANIFEST.
 type storedTable struct {
@@ -63,10 +72,24 @@ type storedTable struct {
 	named    bool     // by the MANIFEST
 	low      keyPlace // at most its first key, and at least its last
 	high     keyPlace
-	dataEnd  int64 // where its data blocks end; 0 if nothing tells
+	parts    []placeRange // what counts of it; nil: all
+	seq      uint64       // the number of its oldest key; 0 if nothing tells
+	bottom   bool         // nothing is below it that its deletes could be of
+	dataEnd  int64        // where its data blocks end; 0 if nothing tells
+	empty    bool         // it has neither words nor rows
+	deletes  int64        // -1 if nothing tells
+	dropped  []placeRange // of whole segments, by range tombstones
 	owner    []byte
 	ownerErr error // why its properties could not be read
 }
+
+// counts reports that a place is in a part of the table that counts.
+func (t *storedTable) counts(p keyPlace) bool {
+	return t.parts == nil || slices.ContainsFunc(t.parts, func(r placeRange) bool { return r.holds(p) })
+}
+
+// hides reports that parts of the table which cannot be read may hide deletes.
+func (t *storedTable) hides() bool { return !t.bottom && t.deletes != 0 }
 
 // A tableReader reads the words of a table in order.
 type tableReader struct {
@@ -94,25 +117,27 @@ func (s *Store) tablePath(name string) string {
 	return s.opts.seams.FS.PathJoin(s.dir, pebbleDir, name)
 }
 
-// advance moves to the next word, and reports whether there is one.
-func (t *tableReader) advance() (p keyPlace, ok bool, err error) {
+// advance moves to the next word that counts, and reports whether there is one.
+func (t *tableReader) advance() (v wordVersion, ok bool, err error) {
 	for {
 		for t.next < len(t.rows) {
 			row := t.rows[t.next]
 			t.next++
 			t.at = row.keyPlace
-			if row.segment != 0 {
+			switch {
+			case row.segment != 0:
 				t.words++
-				return row.keyPlace, true, nil
-			}
-			if t.registry != nil {
+				if t.counts(row.keyPlace) && !(row.gone && planted.RepairDeletesUnread) {
+					return wordVersion{row.keyPlace, rankTable, max(row.seq, t.seq), row.gone, false}, true, nil
+				}
+			case t.registry != nil:
 				if err := t.registry(row); err != nil {
-					return keyPlace{}, false, err
+					return wordVersion{}, false, err
 				}
 			}
 		}
 		if ok, err := t.block(); err != nil || !ok {
-			return keyPlace{}, false, err
+			return wordVersion{}, false, err
 		}
 	}
 }
@@ -131,7 +156,7 @@ func (t *tableReader) block() (bool, error) {
 			return false, fmt.Errorf("store: %s at offset %d: %w: %w", t.name, at, ErrVersion, err)
 		}
 		first, last := t.rows[0].keyPlace, t.rows[len(t.rows)-1].keyPlace
-		if t.end > 0 && first.compare(t.at) <= 0 || last.compare(first) < 0 {
+		if t.end > 0 && first.compare(t.at) < 0 || last.compare(first) < 0 {
 			continue // it does not follow
 		}
 		if at > t.end {
@@ -154,16 +179,38 @@ func (t *tableReader) gap(offset int64, to keyPlace) {
 	if t.words > 0 {
 		per = float64(t.end) / float64(t.words)
 	}
-	t.gaps = append(t.gaps, tableGap{
-		table: t.name, offset: t.end, bytes: offset - t.end, from: from, to: to,
-		words: max(1, int64(float64(offset-t.end)/per)),
-	})
+	g := tableGap{
+		table: t.name, offset: t.end, bytes: offset - t.end, placeRange: placeRange{from, to},
+		words: max(1, int64(float64(offset-t.end)/per)), hides: t.hides(),
+	}
+	t.gaps = append(t.gaps, t.clip(g)...)
+}
+
+// clip returns the gaps that a gap is in the parts of the table that count.
+func (t *storedTable) clip(g tableGap) []tableGap {
+	if t.parts == nil {
+		return []tableGap{g}
+	}
+	var gaps []tableGap
+	for _, part := range t.parts {
+		in := g
+		if in.from.compare(part.from) < 0 {
+			in.from = part.from
+		}
+		if in.to.compare(part.to) > 0 {
+			in.to = part.to
+		}
+		if in.from.compare(in.to) <= 0 {
+			gaps = append(gaps, in)
+		}
+	}
+	return gaps
 }
 
 // tail decides whether data blocks are missing at the end.
 func (t *tableReader) tail() error {
 	switch {
-	case planted.TableTailForgotten:
+	case planted.TableTailForgotten, t.empty:
 	case t.dataEnd > 0:
 		if t.end < t.dataEnd {
 			t.gap(t.dataEnd, t.high)
@@ -193,11 +240,12 @@ func (s *Store) listTables() (tables []*storedTable, asked bool, err error) {
 		if _, ok := tableNumber(name); !ok {
 			continue
 		}
-		t := &storedTable{name: name, low: firstPlace, high: lastPlace}
+		t := &storedTable{name: name, high: lastPlace, deletes: -1}
 		if n, ok := named[name]; ok {
-			t.low, t.high, t.named = n.low, n.high, true
+			t = n
+			t.missing = false
+			delete(named, name)
 		}
-		delete(named, name)
 		info, err := fsys.Stat(s.tablePath(name))
 		if err != nil {
 			return nil, false, fmt.Errorf("store: %w", err)
@@ -236,13 +284,10 @@ func (s *Store) namedTables(names []string) (map[string]*storedTable, error) {
 			return err
 		}
 		levels, err := db.SSTables()
-		for _, level := range levels {
-			for _, t := range level {
+		for level, tables := range levels {
+			for _, t := range tables {
 				name := tableName(uint64(t.BackingSSTNum))
-				named[name] = &storedTable{
-					name: name, size: int64(t.Size), missing: true,
-					low: placeOf(t.Smallest.UserKey), high: placeOf(t.Largest.UserKey),
-				}
+				named[name] = named[name].with(&t, name, level == len(levels)-1)
 			}
 		}
 		return errors.Join(err, db.Close())
@@ -253,11 +298,29 @@ func (s *Store) namedTables(names []string) (map[string]*storedTable, error) {
 	return named, nil
 }
 
-func placeOf(key []byte) keyPlace {
-	if id, w, ok := decodeWordKey(key); ok {
-		return keyPlace{id, w}
+// with is a table of which Pebble has one more part. One that a range was cut out
+// of has two.
+func (t *storedTable) with(info *pebble.SSTableInfo, name string, bottom bool) *storedTable {
+	part := placeRange{boundOf(info.Smallest.UserKey), boundOf(info.Largest.UserKey)}
+	if t == nil {
+		t = &storedTable{
+			name: name, missing: true, named: true, low: part.from, high: part.to,
+			seq: uint64(info.SmallestSeqNum), bottom: true, deletes: -1,
+		}
 	}
-	return keyPlace{} // a row of the registry
+	t.size += int64(info.Size)
+	if part.from.compare(t.low) < 0 {
+		t.low = part.from
+	}
+	if part.to.compare(t.high) > 0 {
+		t.high = part.to
+	}
+	t.seq = min(t.seq, uint64(info.SmallestSeqNum))
+	t.bottom = t.bottom && bottom
+	if info.Virtual {
+		t.parts = append(t.parts, part)
+	}
+	return t
 }
 
 // allTablesFS makes Pebble believe that no table is missing, so that it tells
@@ -319,7 +382,12 @@ func (s *Store) readProperties(t *storedTable) {
 		if err != nil {
 			return err
 		}
+		if t.dropped, err = rangeTombstones(r); err != nil {
+			return err
+		}
 		t.dataEnd = int64(p.DataSize)
+		t.empty = p.NumEntries == p.NumRangeDeletions
+		t.deletes = int64(p.NumDeletions - p.NumRangeDeletions)
 		if id := []byte(p.UserProperties[idProperty]); len(id) > 0 {
 			t.owner = id[1:] // Pebble puts a byte of its own in front
 		}
@@ -327,66 +395,24 @@ func (s *Store) readProperties(t *storedTable) {
 	}()
 }
 
+// rangeTombstones reads those of a table. Each is of whole segments, though a merge
+// may have cut it anywhere.
+func rangeTombstones(r *sstable.Reader) (dropped []placeRange, err error) {
+	it, err := r.NewRawRangeDelIter(context.Background(), sstable.NoFragmentTransforms, sstable.NoReadEnv)
+	if err != nil || it == nil {
+		return nil, err
+	}
+	defer it.Close()
+	span, err := it.First()
+	for ; span != nil && err == nil; span, err = it.Next() {
+		dropped = append(dropped, placeRange{boundOf(span.Start), boundOf(span.End).before()})
+	}
+	return dropped, err
+}
+
 // foreign reports whether another store made the table. One that does not tell
 // is taken for ours: a word that nobody added does less harm than one that is
 // lost.
 func (s *Store) foreign(t *storedTable) bool {
 	return !t.missing && t.ownerErr == nil && !bytes.Equal(t.owner, s.identity.id[:])
-}
-
-// readRegistry reads the registry's rows out of all tables: of each row the
-// version of the highest ingest. ingest is the highest; 0 if there is no row of
-// the store.
-func (s *Store) readRegistry(tables []*storedTable) (r *registry, ingest uint64, notes []string, err error) {
-	r = emptyRegistry()
-	named := map[uint32]uint64{} // the ingests that the namespaces' rows are of
-	for _, t := range tables {
-		if t.missing || s.foreign(t) {
-			continue
-		}
-		one := emptyRegistry()
-		reader, err := s.readTable(t)
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		reader.registry = func(row tableRow) error {
-			err := one.load(row.key, row.value)
-			if err != nil && !errors.Is(err, ErrVersion) {
-				notes = append(notes, fmt.Sprintf("registry row %x in %s: %v", row.key, t.name, err))
-				return nil
-			}
-			return err
-		}
-		_, _, err = reader.advance() // past the rows, which come first
-		if err = errors.Join(err, reader.carver.close()); err != nil {
-			return nil, 0, nil, err
-		}
-		if one.ingest > r.ingest {
-			r.storeRow = one.storeRow
-		}
-		for id, row := range one.namespaces {
-			if have, ok := named[id]; !ok || one.ingest > have {
-				r.namespaces[id], named[id] = row, one.ingest
-			}
-		}
-		for id, row := range one.segments {
-			if have, ok := r.segments[id]; !ok || row.ingest > have.ingest {
-				r.segments[id] = row
-			}
-		}
-	}
-	ingest = r.ingest
-	if ingest == 0 {
-		fresh := newRegistry(uint64(cmp.Or(s.opts.ExpectedURLs, defaultExpectedURLs)), forever, clockStamp{})
-		r.storeRow = fresh.storeRow
-		r.storeRow.ingest = 0
-	}
-	if _, ok := r.namespaces[0]; !ok {
-		r.namespaces[0] = newRegistry(1, forever, clockStamp{}).namespaces[0]
-	}
-	for id := range r.segments {
-		r.nextSegment = max(r.nextSegment, id+1)
-	}
-	r.index()
-	return r, ingest, notes, nil
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"io/fs"
+	"math"
+	"slices"
 
 	"dedupstore/wal"
 )
@@ -20,8 +22,9 @@ type TablesRepair struct {
 	Bad    []string `json:"bad"`    // tables with parts that cannot be read, or that are missing
 	// Foreign are tables of another store, which were passed over.
 	Foreign []string `json:"foreign"`
-	// URLs is how many there were in the tables, and Claimed how many there
-	// should have been by the registry; -1 if that is not known.
+	// URLs is how many there were in the tables, those that have expired and were not
+	// dropped included, and Claimed how many there should have been by the
+	// registry; -1 if that is not known.
 	URLs    int64 `json:"urls_in_tables"`
 	Claimed int64 `json:"urls_claimed"`
 	// Lost is how many URLs are lost; about, unless Exact is set.
@@ -50,16 +53,41 @@ type LostRange struct {
 // tablesPlan is what one pass over all tables, and the log, has found.
 type tablesPlan struct {
 	tables   []*storedTable
-	registry *registry
-	exact    bool                     // the registry's counts are those of the last ingest
-	inTables map[segmentID]int64      // words that the registry counts
-	words    map[segmentID]int64      // all words
-	logWords map[uint64]salvagedWords // by log file
-	gaps     []tableGap
+	registry *storedRows
+	asked    bool                       // the MANIFEST says which tables count
+	current  bool                       // and it is that of the last ingest
+	counted  bool                       // so are the registry's counts
+	exact    bool                       // and no delete can be hidden: what is missing is what is lost
+	inTables map[segmentID]int64        // words that the registry counts
+	words    map[segmentID]int64        // all words
+	added    map[segmentID]int64        // those of them that are in the log alone
+	logged   map[segmentID][]loggedWord // in the order of the log
+	doubtful bool                       // the log forgets words, and misses records
+	gaps     []tableGap                 // of the tables that count
+	now      int64                      // store time
 }
 
-// salvagedWords are the words of a log file.
-type salvagedWords map[segmentID][]word
+// dead reports that a segment was dropped, or will be.
+func (p *tablesPlan) dead(id segmentID) bool {
+	if row, ok := p.registry.segments[id]; ok {
+		return p.registry.gone(&row)
+	}
+	return p.registry.isDropped(id) || p.whole() && id < p.registry.nextSegment
+}
+
+// whole reports that no row of the registry can be lost.
+func (p *tablesPlan) whole() bool { return p.registry.whole || p.current && p.registry.wholeNamed }
+
+// live is how many words count, of the given numbers.
+func (p *tablesPlan) live(words map[segmentID]int64) (n int64) {
+	for id, some := range words {
+		row, ok := p.registry.segments[id]
+		if !ok || p.registry.live(&row, p.now) {
+			n += some
+		}
+	}
+	return n
+}
 
 // repairTables copies what can be read to a new store.
 func (r *repairer) repairTables() error {
@@ -93,9 +121,9 @@ func (r *repairer) repairTables() error {
 		}
 	}
 	p.lost(t)
-	r.report.URLs = int64(p.total())
+	r.report.URLs = p.live(p.words)
 	if l := r.report.Log; l != nil {
-		l.URLs = r.report.URLs - t.URLs
+		l.URLs = p.live(p.added)
 	}
 	if !r.o.Apply || exists != nil {
 		return nil
@@ -104,7 +132,7 @@ func (r *repairer) repairTables() error {
 }
 
 // madeBefore reports whether the store that is in the place of the new one has
-// the same keys and as many words as it would get: a run that was cut short
+// the same keys and as many URLs as it would get: a run that was cut short
 // behind the copying has made it.
 func (r *repairer) madeBefore(p *tablesPlan) (bool, error) {
 	s := r.store(true)
@@ -124,15 +152,7 @@ func (r *repairer) madeBefore(p *tablesPlan) (bool, error) {
 	if err = errors.Join(err, wrapPebble(db.Close())); err != nil {
 		return false, err
 	}
-	return rows.words() == p.total(), nil
-}
-
-// total is the number of all words.
-func (p *tablesPlan) total() (n uint64) {
-	for _, words := range p.words {
-		n += uint64(words)
-	}
-	return n
+	return rows.liveWords(p.now) == p.live(p.words), nil
 }
 
 // checkTo sees to it that nothing is overwritten. What an earlier run has left
@@ -145,49 +165,81 @@ func (r *repairer) checkTo() error {
 }
 
 // planTables reads everything once.
-func (r *repairer) planTables(s *Store) (*tablesPlan, error) {
-	p := &tablesPlan{
-		inTables: map[segmentID]int64{}, words: map[segmentID]int64{}, logWords: map[uint64]salvagedWords{},
+func (r *repairer) planTables(s *Store) (p *tablesPlan, err error) {
+	p = &tablesPlan{
+		inTables: map[segmentID]int64{}, words: map[segmentID]int64{}, added: map[segmentID]int64{},
+		logged: map[segmentID][]loggedWord{},
 	}
-	var asked bool
-	var err error
-	if p.tables, asked, err = s.listTables(); err != nil {
+	if p.tables, p.asked, err = s.listTables(); err != nil {
 		return nil, err
 	}
-	if !asked {
-		r.report.note("the MANIFEST does not say which tables there are: one that is missing is known by the registry's counts only")
-	}
-	var notes []string
-	var ingest uint64
-	if p.registry, ingest, notes, err = s.readRegistry(p.tables); err != nil {
+	if p.registry, err = s.readRegistry(p.tables); err != nil {
 		return nil, err
 	}
-	r.report.Notes = append(r.report.Notes, notes...)
+	r.report.Notes = append(r.report.Notes, p.registry.notes...)
+	ingest := p.registry.ingest
 	known, err := r.planLog(s, p)
 	if err != nil {
 		return nil, err
 	}
-	p.exact = ingest > 0 && ingest >= known
-	switch {
-	case ingest == 0:
-		r.report.note("no table holds the registry: how many URLs there were is not known")
-	case !p.exact:
-		r.report.note("the registry that can be read is of ingest %d, and there was ingest %d: how many URLs there were is not known", ingest, known)
-	}
-	err = r.merge(s, p, func(at keyPlace, flushed bool) error {
-		p.words[at.segment]++
-		if flushed {
-			p.inTables[at.segment]++
+	p.current = p.asked && ingest > 0 && ingest >= known && p.registry.named == ingest
+	p.counted = ingest > 0 && ingest >= known && p.whole()
+	p.now = newStoreTime(r.opts.Clock, p.registry.clock).now()
+	r.noteTrust(p, known)
+	aside := 0
+	err = r.merge(s, p, func(v *plannedWord) error {
+		if v.aside {
+			aside++
+		}
+		if v.stored {
+			p.inTables[v.segment]++
+		}
+		if v.live {
+			p.words[v.segment]++
+			if !v.stored {
+				p.added[v.segment]++
+			}
 		}
 		return nil
 	}, true)
+	hides := slices.ContainsFunc(p.gaps, func(g tableGap) bool { return g.hides })
+	p.exact = p.current && p.counted && !hides && aside == 0 && !p.doubtful
+	if p.current && hides {
+		r.report.note("what cannot be read of the tables may have said that URLs were forgotten: those may be seen again")
+	}
+	if p.current && aside > 0 {
+		r.report.note("%d URLs that cannot be read any more are taken from older copies: if one was forgotten, it is seen again", aside)
+	}
 	return p, err
+}
+
+// noteTrust says how far the plan can be trusted.
+func (r *repairer) noteTrust(p *tablesPlan, known uint64) {
+	const again = "forgotten URLs may be seen again"
+	switch rows := p.registry; {
+	case !p.asked:
+		r.report.note("the MANIFEST does not say which tables there are: " +
+			"one that is missing is known by the registry's counts only, and " + again)
+	case !p.current:
+		r.report.note("the MANIFEST names tables up to ingest %d, and there was ingest %d: "+
+			"which of the others count is not known, and %s", rows.named, max(rows.ingest, known), again)
+	}
+	switch rows := p.registry; {
+	case rows.ingest == 0:
+		r.report.note("no table holds the registry: how many URLs there were is not known")
+	case rows.ingest < known:
+		r.report.note("the registry that can be read is of ingest %d, and there was ingest %d: how many URLs there were is not known", rows.ingest, known)
+	case !p.whole():
+		r.report.note("rows of the registry are lost: how many URLs there were is not known, " +
+			"and those of segments that have none do not expire; what was dropped may be seen again, or be counted")
+	}
 }
 
 // planLog reads the log, and applies to the registry what it says of segments.
 // It returns the highest ingest that the log or a filter knows of.
 func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
-	flushed, lsn, err := r.flushedFile(s, p.registry)
+	rows := p.registry.registry
+	flushed, lsn, err := r.flushedFile(s, rows)
 	if err != nil {
 		return 0, err
 	}
@@ -198,23 +250,29 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 	if gaps != nil {
 		r.report.Log = r.record.gaps(newLogRepair(gaps))
 	}
-	f := &found{chain: chain, registry: p.registry}
+	if err := r.makeUp(rows, chain, gaps); err != nil {
+		return 0, err
+	}
+	forgets := false
+	defer func() { p.doubtful = forgets && len(gaps) > 0 }()
+	f := &found{chain: chain, registry: rows, clock: rows.clock}
+	defer func() { rows.clock = f.clock }()
 	for i, file := range chain.Files {
+		f.stamped(decodeClockStamp(file.Meta[:]))
 		m := &memtable{file: file.File}
-		l := salvagedWords{}
+		rows.listed = nil
 		err := chain.Replay(i, func(rec wal.Record) error {
-			if number, _, _, err := decodeIngest(rec.Payload); rec.Kind == recordIngest && err == nil {
-				f.note(rec.Path, number)
-			}
-			if a, err := decodeAdds(rec.Payload); rec.Kind == recordAdds && err == nil {
-				for j := range a.len() {
-					l[a.segment] = append(l[a.segment], a.word(j))
+			f.see(rec)
+			if rec.Kind == recordAdds || rec.Kind == recordForgets {
+				if a, err := decodeAdds(rec.Payload); err == nil {
+					p.logWords(a, rec.Kind == recordForgets, file.File <= rows.flushed)
 				}
 			}
-			if file.File <= p.registry.flushed {
+			if file.File <= rows.flushed {
 				return nil
 			}
-			note, err := p.registry.replaySalvaged(m, rec)
+			forgets = forgets || rec.Kind == recordForgets
+			note, err := rows.replaySalvaged(m, rec)
 			if note != "" {
 				r.report.note("%s at offset %d (LSN %d): %s", rec.Path, rec.Offset, rec.LSN, note)
 			}
@@ -223,14 +281,17 @@ func (r *repairer) planLog(s *Store, p *tablesPlan) (known uint64, err error) {
 		if err != nil {
 			return 0, wrapLog(err)
 		}
-		if len(l) > 0 {
-			p.logWords[file.File] = l
-		}
 	}
 	if err := s.examineFilters(f); err != nil {
 		return 0, err
 	}
 	return f.ingest, nil
+}
+
+func (p *tablesPlan) logWords(a addsRecord, gone, flushed bool) {
+	for i := range a.len() {
+		p.logged[a.segment] = append(p.logged[a.segment], loggedWord{a.word(i), gone, flushed})
+	}
 }
 
 // flushedFile is the last log file that is in Pebble, and its last LSN, 0 if
@@ -256,9 +317,17 @@ func (r *repairer) flushedFile(s *Store, rows *registry) (file, lsn uint64, err 
 	return file, lsn, nil
 }
 
-// merge calls fn with every word that there is, once and in order. With
-// report, it takes the tables' gaps.
-func (r *repairer) merge(s *Store, p *tablesPlan, fn func(keyPlace, bool) error, report bool) (err error) {
+// A plannedWord is a word of a segment that was not dropped.
+type plannedWord struct {
+	keyPlace
+	live   bool // it is there
+	stored bool // it was, before what the log says: the registry counts it
+	aside  bool // only a copy says so
+}
+
+// merge calls fn with every word that there is, or was before the log, once and in
+// order. With report, it takes the tables' gaps.
+func (r *repairer) merge(s *Store, p *tablesPlan, fn func(*plannedWord) error, report bool) (err error) {
 	var sources []*wordSource
 	var readers []*tableReader
 	defer func() {
@@ -266,6 +335,7 @@ func (r *repairer) merge(s *Store, p *tablesPlan, fn func(keyPlace, bool) error,
 			err = errors.Join(err, t.carver.close())
 		}
 	}()
+	gaps := p.missingTables(s)
 	var bytes, total int64
 	for _, f := range p.tables {
 		if f.missing || s.foreign(f) {
@@ -276,16 +346,25 @@ func (r *repairer) merge(s *Store, p *tablesPlan, fn func(keyPlace, bool) error,
 			return err
 		}
 		readers = append(readers, t)
-		sources = append(sources, &wordSource{flushed: true, advance: t.advance})
+		sources = append(sources, &wordSource{advance: p.trusted(t)})
 		total += f.size
 	}
-	for file, l := range p.logWords {
-		for id, words := range l {
-			sources = append(sources, sourceOf(id, words, file <= p.registry.flushed))
-		}
+	for id, words := range p.logged {
+		sources = append(sources, sourceOf(id, words))
+	}
+	inGap := func(at keyPlace) bool {
+		holds := func(g tableGap) bool { return g.holds(at) }
+		return slices.ContainsFunc(gaps, holds) || slices.ContainsFunc(readers, func(t *tableReader) bool {
+			return t.named && slices.ContainsFunc(t.gaps, holds)
+		})
+	}
+	there := func(v *wordVersion) bool {
+		return v.rank != rankNone && !v.gone && (v.rank != rankAside || !p.current || inGap(v.keyPlace))
 	}
 	n := 0
-	err = mergeWords(r.ctx, sources, func(at keyPlace, flushed bool) error {
+	var segment segmentID
+	dead := false
+	err = mergeWords(r.ctx, sources, func(all, stored *wordVersion) error {
 		if n++; n%sortedPart == 0 && r.o.Progress != nil {
 			bytes = 0
 			for _, t := range readers {
@@ -293,21 +372,57 @@ func (r *repairer) merge(s *Store, p *tablesPlan, fn func(keyPlace, bool) error,
 			}
 			r.o.Progress(float64(bytes) / float64(total))
 		}
-		return fn(at, flushed)
+		if all.segment != segment {
+			segment, dead = all.segment, p.dead(all.segment)
+		}
+		v := plannedWord{all.keyPlace, there(all), there(stored) || all.was, false}
+		v.aside = v.stored && stored.rank == rankAside
+		if dead || !v.live && !v.stored {
+			return nil
+		}
+		return fn(&v)
 	})
 	if err != nil || !report {
 		return err
 	}
+	p.gaps = gaps
 	for _, t := range readers {
-		p.gaps = append(p.gaps, t.gaps...)
-	}
-	for _, f := range p.tables {
-		if f.missing || f.named && s.foreign(f) { // that one stands where ours was
-			p.gaps = append(p.gaps, tableGap{
-				table: f.name, bytes: f.size, from: f.low, to: f.high,
-				words: max(1, f.size*480/tableBlockBytes),
-			})
+		if t.named || !p.current {
+			p.gaps = append(p.gaps, t.gaps...)
 		}
 	}
 	return nil
+}
+
+// missingTables are the gaps that tables have left which are not there.
+func (p *tablesPlan) missingTables(s *Store) (gaps []tableGap) {
+	for _, f := range p.tables {
+		if f.missing || f.named && s.foreign(f) { // that one stands where ours was
+			gaps = append(gaps, f.clip(tableGap{
+				table: f.name, bytes: f.size, placeRange: placeRange{f.low, f.high},
+				words: max(1, f.size*480/tableBlockBytes), hides: !f.bottom,
+			})...)
+		}
+	}
+	return gaps
+}
+
+// trusted gives a table's words with the rank that they have. Where the MANIFEST
+// does not tell how old a table is, what it deletes counts for nothing.
+func (p *tablesPlan) trusted(t *tableReader) func() (wordVersion, bool, error) {
+	if t.named {
+		return t.advance
+	}
+	return func() (wordVersion, bool, error) {
+		v, ok, err := t.advance()
+		switch {
+		case v.gone:
+			v.rank = rankNone
+		case p.current:
+			v.rank, v.seq = rankAside, 0
+		default:
+			v.seq = math.MaxUint64
+		}
+		return v, ok, err
+	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"dedupstore/mmapfilter"
-	"dedupstore/wal"
 )
 
 // Stores are damaged, and repaired. What must hold whatever the damage: a dry
@@ -323,40 +321,6 @@ func readStoreID(t *testing.T, dir string) [16]byte {
 	id, err := readIdentity(vfs.Default, filepath.Join(dir, identityName))
 	must(t, err)
 	return id.id
-}
-
-// TestRepairSegmentRecords: a segment whose record is lost is made, and one
-// whose end is lost is closed.
-func TestRepairSegmentRecords(t *testing.T) {
-	r := newRegistry(1, forever, clockStamp{})
-	r.nextSegment = 2
-	r.segments[1] = segmentRow{incarnation: 1, spanKind: spanSize, span: 1, state: segmentOpen, words: 5, ends: forever}
-	r.index()
-	m := &memtable{file: 4}
-	adds := func(id segmentID) wal.Record {
-		return wal.Record{Kind: recordAdds, Payload: appendWord(beginAdds(nil, id), 7)}
-	}
-	for _, step := range []struct {
-		rec  wal.Record
-		note string
-	}{
-		{adds(2), "the record that closed segment 1 is lost: closed; the record that made segment 2 is lost: made with what all have"},
-		{adds(2), ""},
-		{adds(1), ""},
-		{wal.Record{Kind: recordClosed, Payload: appendClosed(nil, 2)}, ""},
-		{wal.Record{Kind: recordAdds, Payload: []byte{1}}, "left out: adds record has 1 bytes, want 16 or more in eights"},
-	} {
-		note, err := r.replaySalvaged(m, step.rec)
-		if note != step.note || err != nil {
-			t.Errorf("got %q and %v, want %q", note, err, step.note)
-		}
-	}
-	if _, err := r.replaySalvaged(m, wal.Record{Kind: 99}); !errors.Is(err, ErrVersion) {
-		t.Errorf("a kind that is not known: %v", err)
-	}
-	if r.segments[1].state != segmentClosed || r.segments[2].state != segmentClosed || r.nextSegment != 3 {
-		t.Errorf("%+v", r)
-	}
 }
 
 // TestRepairRefuses: nothing can be had back without the keys.

@@ -18,6 +18,7 @@ func (s *Store) replay(c *wal.Chain, i int) (*memtable, *registry, error) {
 		return nil, nil, err
 	}
 	m.file = file.File
+	r.listed = nil
 	err = c.Replay(i, func(rec wal.Record) error {
 		s.recovery.Records++
 		m.cover(rec.LSN)
@@ -33,6 +34,9 @@ func (s *Store) replay(c *wal.Chain, i int) (*memtable, *registry, error) {
 
 // replay applies one record.
 func (r *registry) replay(m *memtable, rec wal.Record) error {
+	if rec.Kind != recordCounted && rec.Kind != recordGone && rec.Kind != recordBitmap {
+		r.listed = nil // of a bitmap's record that a crash has taken
+	}
 	switch rec.Kind {
 	case recordAdds:
 		return r.replayAdds(m, rec.Payload)
@@ -84,13 +88,15 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		_, _, _, err := decodeIngest(rec.Payload)
 		return err
 	case recordBitmap:
-		generation, err := decodeBitmap(rec.Payload)
+		b, err := decodeBitmap(rec.Payload)
 		if err != nil {
 			return err
 		}
-		if generation > r.bitmapGeneration {
-			r.bitmapGeneration, r.dead = generation, 0
-		}
+		r.replayBitmap(b)
+	case recordCounted:
+		return r.replayList(rec.Payload, segmentCounted)
+	case recordGone:
+		return r.replayList(rec.Payload, segmentSubtracted)
 	case recordFloor:
 		urls, err := decodeFloor(rec.Payload)
 		if err != nil {
@@ -101,6 +107,55 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		return fmt.Errorf("%w: kind of record %d", ErrVersion, rec.Kind)
 	}
 	return nil
+}
+
+// replayList notes segments for the bitmap's record behind.
+func (r *registry) replayList(payload []byte, state segmentState) error {
+	ids, err := decodeList(payload)
+	if err != nil {
+		return err
+	}
+	if r.listed == nil {
+		r.listed = map[segmentID]segmentState{}
+	}
+	for _, id := range ids {
+		row, ok, err := r.replayed(id)
+		if ok && row.state == segmentOpen {
+			err = fmt.Errorf("it counts segment %d, which is open", id)
+		}
+		if err != nil {
+			return err
+		}
+		r.listed[id] = state
+	}
+	return nil
+}
+
+// replayBitmap applies the record of a switch. It says all that counts from
+// then on, so that it does not matter which of them were applied before: those
+// of one open, to find out which files count, or of one that was killed.
+func (r *registry) replayBitmap(b bitmapRecord) {
+	listed := r.listed
+	r.listed = nil
+	if b.generation < r.bitmapGeneration {
+		return
+	}
+	if b.generation > r.bitmapGeneration {
+		r.dead = b.leaked
+	}
+	r.bitmapGeneration, r.counterGen, r.leaked = b.generation, b.counterGen, b.leaked
+	for id, row := range r.segments {
+		state, ok := listed[id]
+		switch {
+		case ok:
+			row.state = state
+		case row.state == segmentCounted:
+			row.state = segmentClosed
+		default:
+			continue
+		}
+		r.setSegment(id, row)
+	}
 }
 
 // replayClosed applies the record by which older stores closed one segment.
@@ -215,6 +270,13 @@ func (s *Store) serveReplayed(f *found) error {
 		}
 		tables = append(tables, m)
 	}
+	for _, m := range tables { // a later file may have changed when words end
+		for _, seg := range m.segments {
+			if row, ok := r.segments[seg.id]; ok {
+				m.setEnds(seg.id, row.ends)
+			}
+		}
+	}
 	// More than one file above the flushed one is rare, and those behind the
 	// second hold no words but in a store that was killed in its recovery.
 	active, frozen, err := fold(tables)
@@ -231,25 +293,28 @@ func (s *Store) serveReplayed(f *found) error {
 	return s.start(active, frozen)
 }
 
-// fold makes two memtables of any number: the last one, and one with the words
-// of all others.
+// fold makes two memtables of any number: the last one, and one with what was done
+// in all others.
 func fold(tables []*memtable) (active, frozen *memtable, err error) {
-	for len(tables) > 2 {
-		a, b := tables[0], tables[1]
-		sum, err := newMemtable(int(a.count.Load()+b.count.Load()) + 1)
-		if err != nil {
+	last := len(tables) - 1
+	if last < 2 {
+		if last == 1 {
+			frozen = tables[0]
+		}
+		return tables[last], frozen, nil
+	}
+	words := 0
+	for _, m := range tables[:last] {
+		words += int(m.count.Load())
+	}
+	if frozen, err = newMemtable(words + 1); err != nil {
+		return nil, nil, err
+	}
+	for _, m := range tables[:last] {
+		m.addTo(frozen, nil)
+		if err := m.free(); err != nil {
 			return nil, nil, err
 		}
-		for _, m := range []*memtable{a, b} {
-			m.addTo(sum, nil)
-			if err := m.free(); err != nil {
-				return nil, nil, err
-			}
-		}
-		tables = append([]*memtable{sum}, tables[2:]...)
 	}
-	if len(tables) == 2 {
-		frozen = tables[0]
-	}
-	return tables[len(tables)-1], frozen, nil
+	return tables[last], frozen, nil
 }

@@ -97,8 +97,16 @@ type spanSegment struct {
 	ends        int64
 }
 
-// of returns the segments of an incarnation.
+// is reports whether words of an incarnation may be in the segment.
+func (s *spanSegment) is(in *incarnation) bool {
+	return s.incarnation == in.number || s.incarnation == anyIncarnation
+}
+
+// of returns the segments of an incarnation, and maybe others.
 func (sp *span) of(incarnation uint64) []spanSegment {
+	if sp.segments[0].incarnation == anyIncarnation {
+		return sp.segments
+	}
 	if len(sp.segments) == 1 {
 		if sp.segments[0].incarnation != incarnation {
 			return nil
@@ -129,7 +137,7 @@ func (r *registry) spans(filters map[spanID]*filter) (spans []span) {
 	at := map[spanID]int{}
 	for _, id := range slices.Backward(r.ids()) {
 		row := r.segments[id]
-		if row.words == 0 {
+		if row.words == 0 || row.state == segmentSubtracted {
 			continue
 		}
 		i, ok := at[row.spanID()]

@@ -90,7 +90,9 @@ type DiskStats struct {
 	Pebble  int64 `json:"pebble"`
 	Bitmap  int64 `json:"bitmap"`
 	Filters int64 `json:"filters"` // of the segments
-	Log     int64 `json:"log"`
+	// Counters are those beside the bitmap, see Options.Counters.
+	Counters int64 `json:"counters"`
+	Log      int64 `json:"log"`
 	// Reserve is given up when the disk is full, and made again.
 	Reserve int64 `json:"reserve"`
 	Total   int64 `json:"total"`
@@ -132,6 +134,9 @@ type BitmapStats struct {
 	// MeasuredRate is FalseMaybes / (Negatives + FalseMaybes): the share of
 	// words not in Pebble that the bitmap lets through.
 	MeasuredRate float64 `json:"measured_rate"`
+	// SaturatedCounters are those of 15, whose bits stay set until there are
+	// new counters. 0 if there are none.
+	SaturatedCounters int64 `json:"saturated_counters"`
 	// SyncedIngest is the ingest number up to which it is known synced.
 	SyncedIngest uint64 `json:"synced_ingest"`
 }
@@ -182,6 +187,11 @@ type FilterStats struct {
 // BuildStats describe the builds of bitmaps and segment filters since Open.
 type BuildStats struct {
 	Builds int64 `json:"builds"` // that ended with a switch
+	// FromCounters are those of the bitmap that went by the old counters, and
+	// NewCounters those that have made counters from Pebble. All others had
+	// nothing to do with counters.
+	FromCounters int64 `json:"from_counters"`
+	NewCounters  int64 `json:"new_counters"`
 	// GivenUp count those that the disk had no space for.
 	GivenUp int64         `json:"given_up"`
 	Time    time.Duration `json:"time_ns"`
@@ -313,7 +323,7 @@ func (s *Store) Stats() Stats {
 	}
 	x.Memory.Anonymous = x.Memory.Memtables + x.Memory.Cache + x.Memory.BlockCache + x.Memory.Log + x.Memory.Claims
 	x.Disk.Reserve = s.space.reserved()
-	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Filters + x.Disk.Log + x.Disk.Reserve
+	x.Disk.Total = x.Disk.Pebble + x.Disk.Bitmap + x.Disk.Filters + x.Disk.Counters + x.Disk.Log + x.Disk.Reserve
 	if x.URLs > 0 {
 		x.Disk.PerURL = float64(x.Disk.Total) / float64(x.URLs)
 	}
@@ -336,8 +346,9 @@ func (s *Store) counterStats(x *Stats) {
 		Slots: s.current.Load().cache.bytes() / 8, Hits: c.cacheHits.Load(), Misses: c.cacheMisses.Load(), Gets: c.gets.Load(),
 	}
 	x.Build = BuildStats{
-		Builds: c.builds.Load(), GivenUp: c.buildsGivenUp.Load(), Time: time.Duration(c.buildNanos.Load()),
+		Builds: c.builds.Load(), FromCounters: c.buildsCounted.Load(), NewCounters: c.buildsAnew.Load(), GivenUp: c.buildsGivenUp.Load(), Time: time.Duration(c.buildNanos.Load()),
 	}
+	x.Disk.Counters = c.counterBytes.Load()
 	if path := c.building.Load(); path != nil {
 		x.Build.Building = *path
 	}
@@ -393,6 +404,7 @@ func (s *Store) bitmapStats(x *Stats, st *state, inPebble, dead uint64) {
 	if asked := b.Negatives + b.FalseMaybes; asked > 0 {
 		b.MeasuredRate = float64(b.FalseMaybes) / float64(asked)
 	}
+	b.SaturatedCounters = c.saturated.Load()
 	x.Bitmap = b
 	x.Disk.Bitmap = st.bitmap.bytes()
 	x.Memory.FileBacked = st.bitmap.bytes()

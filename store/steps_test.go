@@ -1,12 +1,14 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // steps are the points that the maintainer passes in a close, a flush, a build
@@ -19,6 +21,11 @@ var steps = []string{
 
 // dropSteps are those of a drop.
 var dropSteps = []string{"drop", "dropped", "drop-removed"}
+
+// countSteps are those that builds with counters pass besides.
+var countSteps = append([]string{
+	"build-counted", "counters-synced", "counters-renamed", "counters-removed", "uncounted",
+}, dropSteps...)
 
 // A cut is a world as a power loss at a step has left it, and how many keys
 // were answered before it was taken, and after.
@@ -33,6 +40,7 @@ type cut struct {
 type cutter struct {
 	rng      *rand.Rand
 	percent  int
+	passages int // see cutsOfStep; 0: so many
 	answered atomic.Int64
 
 	mu     sync.Mutex // an Add freezes too
@@ -53,14 +61,14 @@ func cutsOfStep() int {
 func (c *cutter) watch(w *world) {
 	c.passed = map[string]int{}
 	w.point = func(name string) {
-		if !slices.Contains(steps, name) {
+		if !slices.Contains(steps, name) && !slices.Contains(countSteps, name) {
 			return
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		n := c.passed[name]
 		c.passed[name]++
-		if n&(n-1) != 0 || n >= cutsOfStep() {
+		if n&(n-1) != 0 || n >= cmp.Or(c.passages, cutsOfStep()) {
 			return
 		}
 		now := cut{at: name, answered: c.answered.Load()}
@@ -132,5 +140,59 @@ func finish(t *testing.T, c cut, batch, fresh int) {
 	s.has(New, keys(fresh, fresh+batch)...)
 	s.add(New, keys(fresh, fresh+batch)...)
 	s.urls(int(urls) + batch)
+	s.close()
+}
+
+// TestCrashAtEachCountStep does so with builds from counters: words come, expire
+// and are subtracted, and the counters are made, made again, and let go.
+func TestCrashAtEachCountStep(t *testing.T) {
+	for _, percent := range []int{0, 50, 100} {
+		t.Run(fmt.Sprint(percent), func(t *testing.T) {
+			const n, day, live = 300, 24 * time.Hour, 4
+			cuts := &cutter{rng: seeded(t), percent: percent, passages: 2 * cutsOfStep()}
+			w, c := counted(inMemory(t))
+			w.o.Durability = Sync
+			cuts.watch(w)
+			s := w.open()
+			for i := range 10 {
+				s.with(live*day).add(New, keys(i*n, i*n+n)...)
+				cuts.answered.Store(int64(i + 1))
+				s.flush()
+				c.pass(day)
+				s.expire()
+			}
+			s.close()
+			w.o.Counters = false
+			s = w.open()
+			s.idle()
+			s.close()
+			passed := map[string]int{}
+			for _, cut := range cuts.cuts {
+				passed[cut.at]++
+				finishCounted(t, cut, n, live)
+			}
+			for _, step := range countSteps {
+				if passed[step] == 0 {
+					t.Errorf("nothing was cut at %q", step)
+				}
+			}
+			t.Logf("%d cuts: %v", len(cuts.cuts), passed)
+		})
+	}
+}
+
+// finishCounted opens what a cut has left, on the last day, and goes on. The
+// count of what was answered is in days.
+func finishCounted(t *testing.T, c cut, n, live int) {
+	t.Helper()
+	s := c.w.open()
+	days := int(c.answered)
+	s.has(New, keys(0, max(0, 10-live)*n)...)
+	s.has(Seen, keys(min(days, 10-live+1)*n, days*n)...)
+	s.healthy()
+	s.expire()
+	s.has(Seen, keys(min(days, 10-live+1)*n, days*n)...)
+	s.with(time.Hour).add(New, keys(10_000, 10_100)...)
+	s.idle()
 	s.close()
 }

@@ -76,8 +76,10 @@ type Store struct {
 		flushTo  uint64
 		emptyToo bool
 		closing  bool
-		claims   claims
-		retired  []retired // memory that was let go and is still mapped
+		// hurried is how many calls of Expire are under way.
+		hurried int
+		claims  claims
+		retired []retired // memory that was let go and is still mapped
 		// logCut is how many bytes of the log are in files that were flushed;
 		// nextCut takes its place at the next release.
 		logCut, nextCut int64
@@ -103,6 +105,8 @@ type Store struct {
 		// noBuildBefore keeps a build that the disk has no space for from
 		// being begun again and again.
 		noBuildBefore time.Time
+		// countersLost is why the counters are to be let go, "" if they are not.
+		countersLost string
 		// tornLogs are those of the files found at open that have a torn tail.
 		tornLogs map[uint64]bool
 	}
@@ -132,6 +136,8 @@ type counters struct {
 	selfChecks, bitsLost           atomic.Int64
 	pagesHealed                    atomic.Int64
 	builds, buildNanos             atomic.Int64
+	buildsCounted, buildsAnew      atomic.Int64 // of the bitmap, with counters
+	counterBytes, saturated        atomic.Int64 // of the counter file
 	buildsGivenUp                  atomic.Int64
 	building                       atomic.Pointer[string]
 	buildErr                       atomic.Pointer[error] // of the last one, if it was given up

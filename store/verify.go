@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -14,7 +15,8 @@ import (
 // VerifyOptions say how much Verify reads.
 type VerifyOptions struct {
 	// Deep reads everything: every word of a live segment must be in the
-	// bitmap and in its segment filter, counts must be exact, every table must
+	// bitmap, in its segment filter, and in the counters if the segment is
+	// counted, counts must be exact, every table must
 	// be this store's, and Pebble's own checks must pass. Without it only
 	// headers, checksums, the filters' pages, the log's chain and the registry
 	// are read.
@@ -54,6 +56,7 @@ const (
 	readsFail    = "adds and lookups that need it return an error"
 	notTheStores = "answers from it are another store's"
 	isBuiltAnew  = "the store opens without it, answers from Pebble, keeps the file and builds a new one"
+	idsTaken     = "what is made later takes the place of what is there"
 	isSetAgain   = "no answer rests on it: it is set again from Pebble while the store is open"
 )
 
@@ -147,9 +150,13 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, vo VerifyOptions) (e
 	if f.chain != nil {
 		bad = s.examineRecords(f)
 	}
-	if err := s.examineFilters(f); err != nil {
+	if err := errors.Join(s.examineFilters(f), s.examineCounters(f)); err != nil {
 		r.add(s.dir, doesNotOpen, err)
 		return nil
+	}
+	if bad := f.badCounters; bad != nil {
+		r.add(bad.path, countersBuiltAnew, bad.bad)
+		s.maintainer.countersLost = reasonOf(bad.bad)
 	}
 	if err := s.openFilters(f); err != nil {
 		r.add(s.dir, doesNotOpen, err)
@@ -166,13 +173,17 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, vo VerifyOptions) (e
 		r.add(s.logDir(), doesNotOpen, bad)
 		r.noteTorn(f.chain)
 		if bad == nil {
-			r.URLs = s.countReplayed(r, f)
+			r.add(fsys.PathJoin(s.dir, pebbleDir), idsTaken, f.registry.checkNext())
+			r.URLs = s.countReplayed(r, f, vo.Deep, db)
 		}
 	}
 	v := verifier{ctx: ctx, report: r, store: s, registry: f.registry, db: db, progress: vo.Progress}
 	v.bitmap, v.filters = s.current.Load().bitmap, s.maintainer.filters
-	if err := v.pages(); err != nil || !vo.Deep {
+	if err := v.pages(); err != nil {
 		return err
+	}
+	if !vo.Deep {
+		return v.counters()
 	}
 	return v.deep()
 }
@@ -185,8 +196,17 @@ func (r *Report) noteTorn(c *wal.Chain) {
 }
 
 // countReplayed replays the log in memory and returns the number of URLs, or
-// -1 if that cannot be told.
-func (s *Store) countReplayed(r *Report, f *found) int64 {
+// -1 if that cannot be told. If it is to go deep, each word that the log forgets
+// must be there by then: or the number is too low.
+func (s *Store) countReplayed(r *Report, f *found, deep bool, db *pebble.DB) int64 {
+	s.db = db
+	defer func() { s.db = nil }()
+	var before unflushed
+	defer func() {
+		if err := before.free(); err != nil {
+			r.Notes = append(r.Notes, err.Error())
+		}
+	}()
 	words := make(map[segmentID]int64)
 	for id, row := range f.registry.segments {
 		words[id] = int64(row.words)
@@ -207,8 +227,9 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 		for id, n := range m.deleted {
 			words[id] -= n
 		}
-		if err := m.free(); err != nil {
-			r.Notes = append(r.Notes, err.Error())
+		before = append(before, m)
+		if deep {
+			r.add(file.Path, countWrong, s.checkDeletes(m, before[:len(before)-1]))
 		}
 	}
 	now := newStoreTime(s.opts.Clock, f.clock).now()
@@ -219,6 +240,27 @@ func (s *Store) countReplayed(r *Report, f *found) int64 {
 		}
 	}
 	return urls
+}
+
+// checkDeletes refuses a memtable that deletes words which are not there.
+func (s *Store) checkDeletes(m *memtable, before unflushed) error {
+	slices.SortFunc(m.deletes, segmentWord.compare)
+	var all, there []segmentWord
+	for _, d := range m.deletes {
+		if _, ok := s.mu.registry.segments[d.segment]; ok { // else it was dropped
+			all = append(all, d)
+		}
+	}
+	err := s.deletesThere(slices.Compact(slices.Clone(all)), before, func(d segmentWord) { there = append(there, d) })
+	if err != nil || len(there) == len(all) {
+		return err
+	}
+	n := 0
+	for n < len(there) && all[n] == there[n] {
+		n++
+	}
+	return fmt.Errorf("it forgets word %016x of segment %d, and %d more, which are not there by then",
+		all[n].word, all[n].segment, len(all)-len(there)-1)
 }
 
 // Verify checks an open store, while it goes on taking calls; flushes wait
@@ -251,6 +293,8 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*Report, error) {
 	stored, err := s.loadRegistry(s.db)
 	if err != nil {
 		r.add(pebbleDir, doesNotOpen, err)
+	} else if err := stored.checkNext(); err != nil {
+		r.add(pebbleDir, idsTaken, err)
 	} else if stored.ingest != rows.ingest || stored.flushed != rows.flushed || stored.words() != rows.words() {
 		r.fault(pebbleDir, -1, countWrong, "the registry's row says ingest %d, log file %d and %d words, and the store %d, %d and %d",
 			stored.ingest, stored.flushed, stored.words(), rows.ingest, rows.flushed, rows.words())
@@ -370,6 +414,9 @@ func (b *bitCheck) count(words []word) error {
 // bitsOf are the filters that a segment must be in.
 func (v *verifier) bitsOf(row *segmentRow) (must []*bitCheck) {
 	for _, f := range []*filter{v.bitmap, v.filters[row.spanID()]} {
+		if row.state == segmentSubtracted {
+			continue // nobody looks into it
+		}
 		if f != nil && f.Filter != nil && (v.open || row.ingest <= f.header().Ingest) {
 			must = append(must, &bitCheck{filter: f})
 		}
@@ -383,7 +430,7 @@ func (v *verifier) deep() error {
 			return err
 		}
 	}
-	if err := v.strays(); err != nil {
+	if err := errors.Join(v.strays(), v.counters()); err != nil {
 		return err
 	}
 	v.tables()

@@ -23,7 +23,7 @@ is. Nothing is changed, and the keys that are in a store are not shown. WHAT is
 
     wal FILE         a log file: its header, its frames and their records
     filter FILE      a bitmap or segment filter: the two copies of its header,
-                     and its bits as they are counted
+                     and its bits as they are counted; or a counter file
     registry [DIR]   the registry of a store, as Pebble has it
     store [FILE]     a STORE file; of a directory also who holds the store, and
                      what is in there

@@ -25,9 +25,12 @@ const (
 	PagesUnchecked        = false // rule 21
 	RepairUnrecorded      = false // repair
 	TableTailForgotten    = false // repair
+	RepairDeletesUnread   = false // repair
 	WaitForRoomInside     = false
 	NoFloor               = false // rule 24
 	CountersUnstuck       = false // rule 18
+	CountedDropped        = false // rule 18
+	CountedUnflushed      = false // rule 16
 	ClaimsUnasked         = false // rule 4
 	TokenIgnored          = false // claims
 	ClockBelieved         = false // rule 22
