@@ -444,10 +444,10 @@ func TestReplayBitmap(t *testing.T) {
 	}
 	for range 2 {
 		record(recordCounted, appendList(nil, []segmentID{1, 2, 3, 7})) // 7 was dropped
-		record(recordBitmap, appendBitmap(nil, bitmapRecord{5, 5, 1}))
+		record(recordBitmap, appendBitmap(nil, bitmapRecord{5, 5, 1, 1}))
 		record(recordCounted, appendList(nil, []segmentID{2, 4}))
 		record(recordGone, appendList(nil, []segmentID{1}))
-		record(recordBitmap, appendBitmap(nil, bitmapRecord{6, 6, 2}))
+		record(recordBitmap, appendBitmap(nil, bitmapRecord{6, 6, 2, 2}))
 		record(recordCounted, appendList(nil, []segmentID{5}))
 		record(recordFloor, appendFloor(nil, 7))
 		want := map[segmentID]segmentState{
@@ -465,7 +465,7 @@ func TestReplayBitmap(t *testing.T) {
 	if err := r.replay(m, wal.Record{Kind: recordCounted, Payload: appendList(nil, []segmentID{9})}); err == nil {
 		t.Error("a segment that was never made is counted")
 	}
-	record(recordBitmap, appendBitmap(nil, bitmapRecord{6, 0, 0}))
+	record(recordBitmap, appendBitmap(nil, bitmapRecord{generation: 6}))
 	if r.segments[2].state != segmentClosed || r.segments[1].state != segmentSubtracted || r.counterGen != 0 {
 		t.Errorf("without counters: %+v", r.segments)
 	}

@@ -273,7 +273,7 @@ func (s *Store) logBitmapLocked() wal.LSN {
 	for part := range slices.Chunk(lists[segmentSubtracted], maxListed) {
 		s.log.Append(recordGone, appendList(nil, part))
 	}
-	return s.log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{r.bitmapGeneration, r.counterGen, r.leaked}))
+	return s.log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{r.bitmapGeneration, r.counterGen, r.leaked, r.dead}))
 }
 
 // geometry is that of the counters of a filter.

@@ -148,6 +148,7 @@ func (s *Store) drop(ids []segmentID, excise *pebble.KeyRange) (err error) {
 	row := s.maintainer.stored
 	row.ingest = s.mu.registry.ingest + 1
 	row.dead, row.leaked = s.mu.registry.dead, s.mu.registry.leaked
+	row.bitmapGeneration = s.mu.registry.bitmapGeneration // that the dead ones are of
 	stored := slices.Clone(ids)
 	stored = slices.DeleteFunc(stored, func(id segmentID) bool {
 		seg := s.mu.registry.segments[id]

@@ -455,3 +455,42 @@ func diskOf(t *testing.T, dir string) (n int64) {
 	}))
 	return n
 }
+
+// TestDeadWordsOnRecord drops words while a bitmap is built: those that the
+// build has read already are dead in the new one, and a crash does not hide it.
+func TestDeadWordsOnRecord(t *testing.T) {
+	w, c := clocked(inMemory(t))
+	w.o.ExpectedURLs, w.memtableWords, w.buildWords = 1000, 2000, 100
+	w.point = func(at string) {
+		if at == "build-begun" {
+			c.pass(2 * time.Hour)
+		}
+	}
+	s := w.open()
+	s.with(time.Hour).add(New, keys(0, 900)...)
+	s.flush()
+	if s.Stats().Build.Builds != 0 {
+		t.Fatal("the test is of a build that has not begun yet")
+	}
+	s.add(New, keys(1000, 2500)...)
+	s.flush()
+	eventually(t, "a build, and a drop", func() bool {
+		s.kick()
+		x := s.Stats()
+		return x.Build.Builds > 0 && x.Build.Building == "" && x.Expiry.DroppedURLs == 900
+	})
+	dead := s.Stats().Bitmap.Dead
+	if dead == 0 {
+		t.Fatal("no word was dropped behind the build's back")
+	}
+	must(t, s.Sync(t.Context()))
+	for _, after := range []*testStore{w.crash(seeded(t), 100).open(), w.crash(seeded(t), 0).open()} {
+		if got := after.Stats().Bitmap.Dead; got < dead {
+			t.Errorf("%d dead words after a crash, %d before", got, dead)
+		}
+	}
+	s.close()
+	if got := w.open().Stats().Bitmap.Dead; got < dead {
+		t.Errorf("%d dead words after Close, %d before", got, dead)
+	}
+}

@@ -141,6 +141,7 @@ func (s *Store) ingest(m *memtable, changed *registry) (bytes int64, err error) 
 	r := s.mu.registry
 	number := r.ingest + 1
 	changed.dead, changed.leaked = r.dead, r.leaked
+	changed.bitmapGeneration = r.bitmapGeneration // that the dead ones are of
 	for id, row := range changed.segments {
 		now, ok := r.segments[id]
 		if !ok { // it was dropped

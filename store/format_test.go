@@ -159,7 +159,7 @@ var (
 	namedFields  = []field{{4, "  namespace"}, {4, "  reserved"}, {8, "  incarnation"}, {8, "  time to live: ns"}, {8, "  name"}}
 	forgetFields = []field{{4, "  segment that the words were live in"}, {4, "  reserved"}, {8, "  word of " + formatURLs[0]}}
 	clockRecord  = clockFields("  ")
-	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  words leaked"}}
+	bitmapFields = []field{{8, "  generation"}, {8, "  counter generation, 0: none"}, {8, "  words leaked"}, {8, "  words dead"}}
 	floorFields  = []field{{8, "  URLs"}}
 	ingestFields = concat([]field{{8, "  ingest number"}, {8, "  flushed log file"}}, clockFields("  "))
 )
@@ -190,7 +190,7 @@ func logFiles(t *testing.T) (files [2][]byte) {
 	log.Append(recordIngest, appendIngest(nil, 2, 1, formatClock))
 	log.Append(recordCounted, appendList(nil, []segmentID{1, 4}))
 	log.Append(recordGone, appendList(nil, []segmentID{3}))
-	log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{generation: 2, counterGen: 2, leaked: 7}))
+	log.Append(recordBitmap, appendBitmap(nil, bitmapRecord{generation: 2, counterGen: 2, leaked: 7, dead: 9}))
 	log.Append(recordFloor, appendFloor(nil, 1_000_000))
 	log.Append(recordNamed, appendNamed(nil, 1, &formatNamespace))
 	log.Append(recordShut, appendShut(nil, spanID{spanTime, 16, 27005}))

@@ -147,7 +147,7 @@ const (
 	// deadShare is the share of a bitmap that is free, at least, when one is
 	// built because of the bits of words that have left: what leaves from
 	// then on fills it before the next one is due.
-	deadShare = 5
+	deadShare = 3
 	// goneShare is the share of the live words that is worth a build from
 	// counters when it has gone. It writes all counters and bits, 7.5 bytes for
 	// each word that the bitmap is made for: at a quarter, 30 for each word that

@@ -190,7 +190,7 @@ func recordFacts(f *wal.Frame) (kind string, fields []Field, err error) {
 	case recordBitmap:
 		b, err := decodeBitmap(f.Payload)
 		if err == nil {
-			fields = []Field{{"generation", b.generation}, {"counters", b.counterGen}, {"leaked", b.leaked}}
+			fields = []Field{{"generation", b.generation}, {"counters", b.counterGen}, {"leaked", b.leaked}, {"dead", b.dead}}
 		}
 		return "bitmap", fields, err
 	case recordCounted, recordGone:

@@ -15,8 +15,9 @@ import (
 //	closed   segment u32 | reserved u32
 //	ingest   number u64 | flushed log file u64 | clock stamp 48 bytes, or
 //	         40 of an older store
-//	bitmap   generation u64 | counter generation u64 | words leaked u64: from
-//	         here on the bitmap and the counters are these
+//	bitmap   generation u64 | counter generation u64 | words leaked u64 |
+//	         words dead u64, not in older ones: from here on the bitmap and
+//	         the counters are these
 //	floor    URLs that the bitmap is never made too small for u64
 //	shut     span kind u8 | log2 width u8 | reserved u16 | reserved u32 |
 //	         span u64: all its segments are closed
@@ -52,7 +53,8 @@ const (
 	closedBytes     = 8
 	ingestBytes     = 16 + clockStampBytes
 	ingestBytes2    = 16 + clockStampBytes2
-	bitmapBytes     = 24
+	bitmapBytes     = 32
+	bitmapBytes1    = 24 // of stores in which nothing expired
 	floorBytes      = 8
 	shutBytes       = 16
 	namedBytes      = 24 // and the name
@@ -170,20 +172,25 @@ type bitmapRecord struct {
 	generation uint64
 	counterGen uint64 // 0: no counters
 	leaked     uint64 // words, see storeRow
+	dead       uint64 // words, see storeRow
 }
 
 func appendBitmap(dst []byte, r bitmapRecord) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, r.generation)
 	dst = binary.LittleEndian.AppendUint64(dst, r.counterGen)
-	return binary.LittleEndian.AppendUint64(dst, r.leaked)
+	dst = binary.LittleEndian.AppendUint64(dst, r.leaked)
+	return binary.LittleEndian.AppendUint64(dst, r.dead)
 }
 
 func decodeBitmap(src []byte) (r bitmapRecord, err error) {
-	if len(src) != bitmapBytes {
+	if len(src) != bitmapBytes && len(src) != bitmapBytes1 {
 		return r, fmt.Errorf("bitmap record has %d bytes, want %d", len(src), bitmapBytes)
 	}
 	le := binary.LittleEndian
-	r = bitmapRecord{le.Uint64(src), le.Uint64(src[8:]), le.Uint64(src[16:])}
+	r = bitmapRecord{generation: le.Uint64(src), counterGen: le.Uint64(src[8:]), leaked: le.Uint64(src[16:])}
+	if len(src) == bitmapBytes {
+		r.dead = le.Uint64(src[24:])
+	}
 	switch {
 	case r.generation == 0:
 		return r, fmt.Errorf("bitmap record of generation 0")

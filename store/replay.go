@@ -141,7 +141,7 @@ func (r *registry) replayBitmap(b bitmapRecord) {
 		return
 	}
 	if b.generation > r.bitmapGeneration {
-		r.dead = b.leaked
+		r.dead = b.dead
 	}
 	r.bitmapGeneration, r.counterGen, r.leaked = b.generation, b.counterGen, b.leaked
 	for id, row := range r.segments {
