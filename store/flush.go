@@ -29,6 +29,9 @@ const (
 	sortedPart = 64 << 10
 	l0Wait     = 2 * time.Millisecond
 	l0Idle     = 100 // waits in which nothing is merged, and should be
+	// fewSegments are set in the bitmap segment by segment. It has a line for
+	// each word, so that one pass for all spares none, but sorting them again.
+	fewSegments = 4
 	// tableWordBytes is a little more than a word takes in a table.
 	tableWordBytes = 10
 )
@@ -321,11 +324,15 @@ func (c *tableCutter) finish() error {
 }
 
 // writeWords writes what a memtable has of the given segments, and what it
-// deletes, as tables, cuts of one sequence in the order of segment and word.
-// It sets the words' bits: in the same pass, if there is one segment.
+// deletes, as tables, cuts of one sequence in the order of segment and word. A
+// segment that is worth an excision when it is dropped has tables of its own:
+// one that began in a segment and ended in the next would overlap that of the
+// next flush, and Pebble would merge a chain of them all the time.
+//
+// It sets the words' bits: in the same pass, unless there are many segments.
 func (s *Store) writeWords(m *memtable, ids []segmentID, number uint64) (paths []string, bytes int64, err error) {
-	one := len(ids) == 1
-	if !one && !planted.ReleaseBeforeBits {
+	few := len(ids) <= fewSegments
+	if !few && !planted.ReleaseBeforeBits {
 		if err := s.setBitmapBits(m, ids); err != nil {
 			return nil, 0, err
 		}
@@ -336,7 +343,12 @@ func (s *Store) writeWords(m *memtable, ids []segmentID, number uint64) (paths [
 	var of segmentID
 	err = m.bySegment(ids, sortedPart, func(id segmentID, words []word) error {
 		if of != id {
-			of, setBits = id, s.bitSetter(id, one)
+			if uint64(max(m.wordsOf(of), m.wordsOf(id))) >= s.exciseWords() {
+				if err := c.finish(); err != nil {
+					return err
+				}
+			}
+			of, setBits = id, s.bitSetter(id, few)
 		}
 		if !planted.ReleaseBeforeBits {
 			if err := setBits(words); err != nil {
