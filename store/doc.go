@@ -4,8 +4,8 @@
 //
 // # Guarantees
 //
-// Exact: Add says New once for a key, to one caller, and Seen from then on. It
-// does not say Seen of a key that was not added, but for two keys with the
+// Exact: Add says New once for a key, to one caller, and Seen from then on, until
+// the key expires or is forgotten. It does not say Seen of a key that was not added, but for two keys with the
 // same 64-bit digest: the next new key meets one with a probability of n/2^64
 // when n are stored, 5e-11 at a billion.
 //
@@ -26,8 +26,23 @@
 // does not open.
 //
 // A key that is to be seen only when something has been done about it, a page
-// fetched, is claimed before and committed afterwards, see [Store.Claim]. A
+// fetched, is claimed before and committed afterwards, see [Namespace.Claim]. A
 // claim is not durable; its commit is, like an Add.
+//
+// A key that was added with a TTL is seen for that long, never shorter, and new
+// from then on, or from a little later: a 24th of the TTL at most, or a second.
+// The Add that found it new decides. What time it is is told by the monotonic
+// clock while the store is open; see [ClockStats] for the rest.
+//
+// What [Namespace.Forget] and [Store.DropNamespace] have made new is so durably,
+// when they return, at every level.
+//
+// # Namespaces and handles
+//
+// A [Namespace] is a set of keys of its own; a Store has the default one
+// embedded, and [Store.OpenNamespace] opens others. It is a handle too, which says
+// how keys are added through it: [Namespace.With] returns one with another TTL or
+// durability. Tens of thousands of namespaces share files, filters and memory.
 //
 // # What it does not do
 //
@@ -65,8 +80,9 @@
 // Group commit means that many who wait for the log share one write and one
 // fdatasync. The maintainer, one goroutine, flushes a full memtable: it ingests
 // the words and the rows of the registry into Pebble in one call, sets their
-// bits in the bitmap, and lets the memtable and its log file go. Past the
+// bits in the bitmap, and lets the memtable and its log file go. Words that expire
+// together are a segment, one range of keys, which leaves Pebble as a whole. Past the
 // bitmap's designed fill it builds one of twice the size meanwhile. See view.go
 // for what a look rests on, add.go for the lock, recover.go for what an open
-// does after a crash.
+// does after a crash, span.go and drop.go for how words leave.
 package store

@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"time"
 
 	"dedupstore/store"
 )
@@ -151,6 +152,75 @@ func ExampleStore_Claim() {
 	// Output:
 	// new
 	// new
+	// true <nil>
+}
+
+// Pages are to be fetched again after a month, but what was not found after an
+// hour.
+func ExampleNamespace_With() {
+	s, remove := mustOpen()
+	defer remove()
+	ctx := context.Background()
+
+	month := s.With(store.WriteOptions{TTL: 30 * 24 * time.Hour})
+	fmt.Println(month.Add(ctx, "https://example.org/"))
+	claim, _, err := month.Claim(ctx, "https://example.org/gone", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(claim.Commit(ctx, time.Hour)) // it was not found
+
+	// Both are seen, through any handle.
+	fmt.Println(s.Has(ctx, "https://example.org/"))
+	fmt.Println(s.Has(ctx, "https://example.org/gone"))
+	// Output:
+	// true <nil>
+	// <nil>
+	// true <nil>
+	// true <nil>
+}
+
+// The same URL in two namespaces is two.
+func ExampleStore_OpenNamespace() {
+	s, remove := mustOpen()
+	defer remove()
+	ctx := context.Background()
+
+	feeds, err := s.OpenNamespace("feeds", &store.NamespaceOptions{TTL: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(feeds.Add(ctx, "https://example.org/"))
+	fmt.Println(s.Has(ctx, "https://example.org/"))
+	for n := range s.Namespaces() {
+		fmt.Printf("%q: %d\n", n.Name, n.URLs)
+	}
+
+	// All of it is new again, at once.
+	if err := s.DropNamespace(ctx, "feeds"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(feeds.Has(ctx, "https://example.org/"))
+	// Output:
+	// true <nil>
+	// false <nil>
+	// "": 0
+	// "feeds": 1
+	// false <nil>
+}
+
+func ExampleNamespace_Forget() {
+	s, remove := mustOpen()
+	defer remove()
+	ctx := context.Background()
+
+	if _, err := s.Add(ctx, "https://example.org/"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Forget(ctx, "https://example.org/", "https://example.org/never-added"))
+	fmt.Println(s.Add(ctx, "https://example.org/"))
+	// Output:
+	// 1 <nil>
 	// true <nil>
 }
 

@@ -66,7 +66,9 @@ func (r *RepairReport) note(format string, args ...any) {
 // A damaged log is read record by record: what verifies goes into the store,
 // and a clean log is begun. Damaged tables, or a damaged MANIFEST, make a new
 // store beside the old one, which is not written to, with every word that can
-// be read. Filters are built anew from Pebble.
+// be read and was not forgotten or dropped: where what is left does not tell, it
+// is kept, and a note says that forgotten URLs may be seen again. Filters are
+// built anew from Pebble.
 //
 // What could not be repaired is in the report; the error says why Repair could
 // not go on. It may be called again after it was cut short, and needs as much
