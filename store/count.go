@@ -226,12 +226,13 @@ func (s *Store) endCount(c *count) error {
 		return &lostCounters{fmt.Errorf("%d of %d words to subtract, the first one %016x, were never counted; %d words are counted of %d",
 			st.Underflows, st.Underflows+st.Minus, st.FirstUnderflow, st.Words, have)}
 	}
-	err := c.file.Sync()
+	file := c.file
+	c.file = nil // it is closed here, whatever fails
+	err := file.Sync()
 	s.opts.seams.At("counters-synced")
-	if err = errors.Join(err, c.file.Close()); err != nil {
+	if err = errors.Join(err, file.Close()); err != nil {
 		return s.countWriteError(err)
 	}
-	c.file = nil
 	fsys := s.opts.seams.FS
 	if err := fsys.Rename(c.path+newSuffix, c.path); err != nil {
 		return s.countWriteError(err)

@@ -425,10 +425,21 @@ func TestCountersTooLow(t *testing.T) {
 // TestCountersOnFullDisk has no room for counters: what is counted and over is
 // dropped without being subtracted, and answers stay exact.
 func TestCountersOnFullDisk(t *testing.T) {
+	for name, fails := range map[string]func(errorfs.Op) bool{
+		"create": func(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate },
+		"write":  isWrite,
+		"sync":   isSync,
+		"rename": func(op errorfs.Op) bool { return op.Kind == errorfs.OpRename },
+	} {
+		t.Run(name, func(t *testing.T) { testCountersOnFullDisk(t, fails) })
+	}
+}
+
+func testCountersOnFullDisk(t *testing.T, fails func(errorfs.Op) bool) {
 	var full atomic.Bool
 	w := inMemory(t)
 	w.fault = func(op errorfs.Op) error {
-		if full.Load() && op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, countersPrefix) {
+		if full.Load() && fails(op) && strings.Contains(op.Path, countersPrefix) {
 			return syscall.ENOSPC
 		}
 		return nil
