@@ -34,7 +34,7 @@ var table = []row{
 	{"PagesUnchecked", "pages-unchecked", "21: a page is checked before its \"no\" counts", "store", "TestFlippedAtRest"},
 	{"RepairUnrecorded", "repair-unrecorded", "repair: what is lost is written down before a change", "store", "TestRepairPowerLoss"},
 	{"TableTailForgotten", "table-tail-forgotten", "repair: a table's missing end is a gap", "store", "TestCarveDamage"},
-	{"RepairDeletesUnread", "repair-deletes-unread", "repair: a word that was deleted in a newer table does not come back", "store", "TestRepairLifeTables"},
+	{"RepairDeletesUnread", "repair-deletes-unread", "repair: a word that was deleted in a newer table does not come back", "store", "TestRepairDeletes"},
 	{"WaitForRoomInside", "wait-for-room-inside", "2: nobody waits inside the lock", "store", "TestNobodyWaitsInside"},
 	{"NoFloor", "no-floor", "24: tables are refused below the disk's floor", "store", "TestCompactionMeetsFloor"},
 	{"CountersUnstuck", "counters-unstuck", "18: a counter of 15 is never taken from", "counting", "TestSaturated"},
