@@ -49,6 +49,9 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 			r.setSegment(id, now) // replayed once before in this open
 			break
 		}
+		if space, ok := r.namespaces[row.namespace]; !ok || row.incarnation > space.incarnation {
+			return fmt.Errorf("it makes a segment of incarnation %d of namespace %d, which there is not", row.incarnation, row.namespace)
+		}
 		if id < r.nextSegment {
 			return fmt.Errorf("it makes segment %d, and the next id is %d", id, r.nextSegment)
 		}
