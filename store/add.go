@@ -402,7 +402,7 @@ func (s *Store) decide(ctx context.Context, p *part, epoch uint64) (bool, error)
 			return done, nil
 		}
 		lsn, all := s.insertLocked(st.active, p)
-		low := int(st.active.count.Load()) > s.memtableLimit/2 && !s.log.Prepared()
+		low := int(st.active.spent.Load()) > s.memtableLimit/2 && !s.log.Prepared()
 		s.mu.Unlock()
 		if low {
 			s.kick() // the next log file takes a while to make

@@ -333,3 +333,18 @@ func TestOneURL(t *testing.T) {
 		}
 	}
 }
+
+// TestComeAndGo adds and forgets one key again and again: the log goes with it.
+func TestComeAndGo(t *testing.T) {
+	w := inMemory(t)
+	w.memtableWords = 100
+	s := w.open()
+	for range 1000 {
+		s.add(New, key(1))
+		s.forget(1, key(1))
+	}
+	if x := s.Stats(); x.Flush.Flushes < 10 {
+		t.Errorf("got %d flushes of 2000 records with a memtable of 100 words", x.Flush.Flushes)
+	}
+	s.urls(0)
+}

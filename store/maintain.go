@@ -161,7 +161,7 @@ func (s *Store) step() (bool, error) {
 	words := int(st.active.count.Load())
 	wanted := s.mu.flushTo >= st.active.file && (words > 0 || s.mu.emptyToo)
 	prepared := s.log.Prepared()
-	low := words > s.memtableLimit/2 || st.active.filled
+	low := int(st.active.spent.Load()) > s.memtableLimit/2 || st.active.filled
 	if wanted && prepared && st.frozen == nil && s.mu.spare != nil {
 		s.mu.emptyToo = false
 		s.freezeLocked()

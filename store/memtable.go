@@ -48,6 +48,10 @@ type memtable struct {
 
 	// count is the number of slots in use, written under the store's lock.
 	count atomic.Int64
+	// spent counts what was put and forgotten, in a slot that is in use too:
+	// the log file has a record of each, and must not grow without end while
+	// one word comes and goes. Written under the store's lock.
+	spent atomic.Int64
 	// lsn is at or above the LSN of the record of every word in the table. It
 	// is raised before the first insert that needs it, so that whoever sees a
 	// word sees an LSN that covers it.
@@ -214,7 +218,7 @@ func (m *memtable) find(w word) (slot uint64, found bool) {
 func (m *memtable) full(slot uint64) bool { return slot == uint64(len(m.slots))-1 }
 
 // takes reports whether there is room for n more words.
-func (m *memtable) takes(n int) bool { return !m.filled && int(m.count.Load())+n <= m.limit }
+func (m *memtable) takes(n int) bool { return !m.filled && int(m.spent.Load())+n <= m.limit }
 
 // spare reports that n more words can be put whatever their slots are: behind
 // an empty slot of the slack there is no full one.
@@ -251,6 +255,7 @@ func (m *memtable) setEnds(id segmentID, ends int64) {
 // returned: an empty one, or that of the same word in a segment that has
 // expired, or forgotten.
 func (m *memtable) put(slot uint64, w word, number uint16) {
+	m.spent.Add(1)
 	if m.slots[slot] == w {
 		m.renumber(slot, number)
 		return
@@ -268,6 +273,7 @@ func (m *memtable) put(slot uint64, w word, number uint16) {
 // of a segment of Pebble, or of an older memtable, if older is not 0.
 func (m *memtable) forget(slot uint64, w word, older segmentID) {
 	m.marked.Store(true)
+	m.spent.Add(1)
 	if older != 0 {
 		m.deletes = append(m.deletes, segmentWord{older, w})
 		m.deleted[older]++
@@ -489,6 +495,7 @@ func (m *memtable) clear() {
 	m.segments, m.deletes = m.segments[:0], nil
 	m.ends.Store(new([]int64))
 	m.count.Store(0)
+	m.spent.Store(0)
 	m.lsn.Store(0)
 	m.marked.Store(false)
 	m.filled, m.file = false, 0
