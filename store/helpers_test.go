@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"dedupstore/internal/crashfs"
 	"dedupstore/internal/seam"
 	"dedupstore/mmapfilter"
 )
@@ -28,7 +29,7 @@ type world struct {
 	t    testing.TB
 	dir  string
 	o    Options
-	mem  *vfs.MemFS // nil in a directory of the real file system
+	mem  *crashfs.MemFS // nil in a directory of the real file system
 	twin *mmapfilter.Twin
 	disk *smallDisk // if not nil, instead of both
 
@@ -49,7 +50,7 @@ func onDisk(t testing.TB) *world {
 
 // inMemory is a world that crash works in.
 func inMemory(t testing.TB) *world {
-	return &world{t: t, dir: "/store", o: smallOptions(), mem: vfs.NewCrashableMem(), twin: mmapfilter.NewTwin()}
+	return &world{t: t, dir: "/store", o: smallOptions(), mem: crashfs.NewMem(), twin: mmapfilter.NewTwin()}
 }
 
 // smallOptions are those of a store for some thousand URLs.

@@ -93,7 +93,7 @@ func TestInspectLog(t *testing.T) {
 	}
 
 	// A byte of the record of adds, and then of the header too.
-	overwrite(t, path, all[adds].Offset+50, []byte{0xee})
+	flipAt(t, path, int(all[adds].Offset)+50)
 	damaged := facts(t, InspectLog, path)
 	if got := damaged[adds]; got.Kind != "damage" || got.Damage == "" || got.Offset != all[adds].Offset {
 		t.Errorf("got %+v in place of the record", got)
@@ -105,7 +105,7 @@ func TestInspectLog(t *testing.T) {
 	if v, _ := summary.field("verdict").(string); !strings.HasPrefix(v, "corruption: LSN ") || summary.field("good_up_to") != all[adds].Offset {
 		t.Errorf("got %+v, want corruption: the record behind it says that it was synced", summary)
 	}
-	overwrite(t, path, 64, []byte{0xee})
+	flipAt(t, path, 64)
 	if got, want := kinds(facts(t, InspectLog, path)), kinds(damaged); len(got) != len(want) || got[0] != "header!" {
 		t.Errorf("with a bad header: got %v, want as many as %v", got, want)
 	}

@@ -47,19 +47,18 @@ type Hook func(Op) error
 // A Disk is a file system and a device of mapped files that lose power
 // together. Its methods may be called by any number of goroutines.
 type Disk struct {
-	mem  *vfs.MemFS
+	mem  *MemFS
 	twin *mmapfilter.Twin
 	hook atomic.Pointer[Hook]
 
 	// gate is held shared by each operation and exclusively while an image is
-	// taken. It also keeps MemFS.CrashClone from meeting MemFS.Link, which
-	// takes one read lock twice and deadlocks with a writer between the two.
+	// taken.
 	gate sync.RWMutex
 }
 
 // New returns an empty disk.
 func New() *Disk {
-	return &Disk{mem: vfs.NewCrashableMem(), twin: mmapfilter.NewTwin()}
+	return &Disk{mem: NewMem(), twin: mmapfilter.NewTwin()}
 }
 
 // SetHook sets the hook; nil takes it away.
