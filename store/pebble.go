@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,9 +65,11 @@ func (e *pebbleEvents) Errorf(format string, args ...any) {
 	e.logger.Warn("pebble: " + fmt.Sprintf(format, args...))
 }
 
-// Fatalf ends the goroutine that calls it, and nothing else. Returning would
-// let Pebble delete a table that its MANIFEST may name; a panic in one of
-// Pebble's goroutines would end the process.
+// Fatalf never returns: the goroutine that calls it stands still for ever, with
+// the locks it has. To return would let Pebble delete a table that its MANIFEST may
+// name, a panic in one of Pebble's goroutines would end the process, and so would
+// runtime.Goexit: it unlocks what Pebble's deferred calls unlock, and the next
+// compaction meets levels that were changed by half, and panics.
 func (e *pebbleEvents) Fatalf(format string, args ...any) {
 	e.once.Do(func() {
 		err := fmt.Errorf("%w: "+format, append([]any{errPebbleDead}, args...)...)
@@ -81,23 +82,19 @@ func (e *pebbleEvents) Fatalf(format string, args ...any) {
 		e.dead.Store(true) // whoever sees it finds the poison
 		close(e.ended)
 	})
-	runtime.Goexit()
+	select {}
 }
 
 // errPebbleDead is the error of a call in which Fatalf was called.
 var errPebbleDead = errors.New("store: pebble cannot go on")
 
 // apart makes a call of Pebble that may end in Fatalf, in a goroutine of its
-// own: the caller's is not ours to end. Nor does it wait for a call that waits
-// for a goroutine of Pebble's that was ended. What the call has set may be
+// own: the caller's is not ours to stop. Nor does it wait for a call that waits
+// for a goroutine of Pebble's that stands still. What the call has set may be
 // looked at only if the error is not errPebbleDead.
 func (e *pebbleEvents) apart(call func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		err := errPebbleDead
-		defer func() { done <- err }()
-		err = call()
-	}()
+	go func() { done <- call() }()
 	select {
 	case err := <-done:
 		return err
