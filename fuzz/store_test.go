@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -245,25 +244,8 @@ func (w *world) mark(n int) {
 // crashIn does an operation and cuts the power before the given step of it.
 // Without so many steps nothing is cut.
 func (w *world) crashIn(step, percent, op int) {
-	var mu sync.Mutex
-	var image *crashfs.Disk
 	before := w.model
-	disk, left := w.disk, step
-	disk.SetHook(func(o crashfs.Op) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if o.Changes() {
-			if left--; left == 0 {
-				image = disk.Crash(w.rng, percent)
-			}
-		}
-		return nil
-	})
-	w.op(op)
-	disk.SetHook(nil)
-	mu.Lock()
-	cut := image // a call that is still under way may be in the hook
-	mu.Unlock()
+	cut := w.disk.CutIn(func() { w.op(op) }, step, w.rng, percent)
 	if cut == nil {
 		return
 	}

@@ -229,32 +229,18 @@ func TestEveryCallFails(t *testing.T) {
 					n += rng.Int64N(7)
 				}
 				disk := crashfs.New()
-				var calls atomic.Int64
-				var where atomic.Pointer[string]
-				disk.SetHook(func(op crashfs.Op) error {
-					if !crashCanFail(op, errno) {
-						return nil
-					}
-					at := calls.Add(1)
-					if at == n {
-						what := op.Kind + " " + op.Path
-						where.Store(&what)
-					}
-					if at == n || sticky && at > n {
-						return errno
-					}
-					return nil
-				})
+				f := &crashfs.Failures{Err: errno, N: n, Sticky: sticky, Can: func(op crashfs.Op) bool { return crashCanFail(op, errno) }}
+				disk.Fail(f)
 				var answered []string
 				var errs []error
 				crashWithin(t, fmt.Sprintf("%v at call %d, sticky %v", errno, n, sticky), func() {
 					answered, errs = crashScript(t, disk)
 				})
-				if calls.Load() < n {
+				if f.Calls() < n {
 					t.Logf("%v, sticky %v: %d calls: %v", errno, sticky, n-1, counts)
 					break
 				}
-				what := fmt.Sprintf("%v at call %d (%s), sticky %v", errno, n, *where.Load(), sticky)
+				what := fmt.Sprintf("%v at call %d (%s), sticky %v", errno, n, f.Where(), sticky)
 				for _, err := range errs {
 					if !crashTyped(err, errno) {
 						t.Errorf("%s: %v", what, err)

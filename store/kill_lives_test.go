@@ -11,19 +11,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -148,16 +143,10 @@ func TestKillLivesChild(t *testing.T) {
 	w := &livesWorld{t: t, clock: plan.clock(), level: plan.Level, rng: rand.New(rand.NewPCG(plan.Seed, 0))}
 	o := killLivesOptions(plan.Level, w.clock, plan.Excise)
 	if plan.Point != "" {
-		var passed atomic.Int64
-		o.seams.Point = func(name string) {
-			if name == plan.Point && passed.Add(1) == plan.Times {
-				syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {} // until the signal is there
-			}
-		}
+		o.seams.Point = killAt(plan.Point, plan.Times)
 	}
 	var mu sync.Mutex
-	pipe := os.NewFile(3, "account")
+	pipe := childAccount()
 	parent := &callPipe{who: -1, w: pipe, mu: &mu}
 	var err error
 	if w.s, err = Open(plan.Dir, o); err != nil {
@@ -286,42 +275,28 @@ func (l *killLives) round(how killHow) {
 	if plan.Point != "" {
 		plan.Times = 1 + l.rng.Int64N(4)
 	}
-	text, err := json.Marshal(plan)
-	must(t, err)
-	pr, pw, err := os.Pipe()
-	must(t, err)
-	defer pr.Close()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKillLivesChild$")
-	cmd.Env = append(os.Environ(), killLivesEnv+"="+string(text))
-	cmd.ExtraFiles = []*os.File{pw}
-	var output strings.Builder
-	cmd.Stdout, cmd.Stderr = &output, &output
-	err = cmd.Start()
-	pw.Close()
-	must(t, err)
-	kill := func() { time.AfterFunc(time.Duration(l.rng.Int64N(int64(how.delay))), func() { cmd.Process.Kill() }) }
+	c := startChild(t, "TestKillLivesChild", killLivesEnv, plan)
+	kill := func() { c.killIn(time.Duration(l.rng.Int64N(int64(how.delay)))) }
 	if how.after == 0 {
 		kill()
 	}
-	lines := bufio.NewReader(pr)
+	lines := bufio.NewReader(c.account)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			break // one that is cut was not done
 		}
-		var c killCall
-		must(t, json.Unmarshal(line, &c))
-		if err := l.take(&c); err != nil {
+		var call killCall
+		must(t, json.Unmarshal(line, &call))
+		if err := l.take(&call); err != nil {
 			t.Errorf("%s: %v", how.name, err)
 		}
-		if c.Verb == "running" && how.after != 0 {
+		if call.Verb == "running" && how.after != 0 {
 			kill()
 		}
 	}
-	err = cmd.Wait()
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Fatalf("%s: the child was not killed but ended with %v:\n%s", how.name, err, &output)
+	if err := c.wait(); err != nil {
+		t.Fatalf("%s: %v", how.name, err)
 	}
 	l.killed()
 }

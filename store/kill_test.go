@@ -18,13 +18,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -119,17 +117,11 @@ func TestKillChild(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &plan); err != nil {
 		t.Fatal(err)
 	}
-	pipe := &killPipe{w: os.NewFile(3, "account")}
+	pipe := &killPipe{w: childAccount()}
 	o := killOptions(plan.Durability)
 	if plan.Point != "" {
-		var passed atomic.Int64
 		s := o.seams
-		s.Point = func(name string) {
-			if name == plan.Point && passed.Add(1) == plan.Times {
-				syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {} // until the signal is there
-			}
-		}
+		s.Point = killAt(plan.Point, plan.Times)
 		SetSeams(o, s)
 	}
 	pipe.write(killOpening)
@@ -536,47 +528,18 @@ func killRound(a *killAccount, r *rand.Rand, plan killPlan, how killHow) {
 			plan.Times += r.Int64N(4)
 		}
 	}
-	text, err := json.Marshal(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pr, pw, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pr.Close()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKillChild$")
-	cmd.Env = append(os.Environ(), killChildEnv+"="+string(text))
-	cmd.ExtraFiles = []*os.File{pw}
-	var output strings.Builder
-	cmd.Stdout, cmd.Stderr = &output, &output
-	err = cmd.Start()
-	pw.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := startChild(t, "TestKillChild", killChildEnv, plan)
 	delay := time.Duration(r.Int64N(int64(how.delay) + 1))
-	var timer *time.Timer
-	arm := func() {
-		if timer == nil {
-			timer = time.AfterFunc(delay, func() { cmd.Process.Kill() })
-		}
-	}
 	if how.after == 0 {
-		arm()
+		c.killIn(delay)
 	}
-	a.read(pr, func(k killKind) {
+	a.read(c.account, func(k killKind) {
 		if k == how.after {
-			arm()
+			c.killIn(delay)
 		}
 	})
-	err = cmd.Wait()
-	if timer != nil {
-		timer.Stop()
-	}
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Fatalf("round %d (%s): the child was not killed but ended with %v:\n%s", a.round, how.name, err, &output)
+	if err := c.wait(); err != nil {
+		t.Fatalf("round %d (%s): %v", a.round, how.name, err)
 	}
 }
 

@@ -391,22 +391,8 @@ func livesFail(t *testing.T, rng *rand.Rand, errno syscall.Errno, sticky bool, n
 		excise: []int64{1, 1 << 40}[n%2], counters: n%4 < 2, rng: rng,
 	}
 	w.begin(1)
-	var calls atomic.Int64
-	var where atomic.Pointer[string]
-	w.disk.SetHook(func(op crashfs.Op) error {
-		if !crashCanFail(op, errno) {
-			return nil
-		}
-		at := calls.Add(1)
-		if at == n {
-			what := op.Kind + " " + op.Path
-			where.Store(&what)
-		}
-		if at == n || sticky && at > n {
-			return errno
-		}
-		return nil
-	})
+	f := &crashfs.Failures{Err: errno, N: n, Sticky: sticky, Can: func(op crashfs.Op) bool { return crashCanFail(op, errno) }}
+	w.disk.Fail(f)
 	what := fmt.Sprintf("%v at call %d, sticky %v", errno, n, sticky)
 	crashWithin(t, what, func() {
 		var err error
@@ -443,11 +429,11 @@ func livesFail(t *testing.T, rng *rand.Rand, errno syscall.Errno, sticky bool, n
 			t.Errorf("%s: close: %v", what, err)
 		}
 	})
-	if calls.Load() < n {
+	if f.Calls() < n {
 		return true
 	}
 	w.disk.SetHook(nil)
-	what += " (" + *where.Load() + ")"
+	what += " (" + f.Where() + ")"
 	if !crashHasStore(w.disk) {
 		return false
 	}

@@ -152,6 +152,7 @@ func (s *Store) openPebble(readOnly bool) (*pebble.DB, *pebble.Options, error) {
 	})
 	switch {
 	case err == nil:
+		s.events.running.Store(true)
 		return db, o, nil
 	case isDiskFull(err):
 		return nil, nil, wrapPebble(err)

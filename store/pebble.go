@@ -3,10 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -48,6 +46,7 @@ type pebbleEvents struct {
 	logger *slog.Logger
 
 	once       sync.Once
+	running    atomic.Bool   // Pebble is open: its errors are not Open's any more
 	dead       atomic.Bool   // fatal was called: only Gets may go to Pebble
 	ended      chan struct{} // closed when fatal has returned
 	background atomic.Pointer[error]
@@ -69,7 +68,8 @@ func (e *pebbleEvents) Errorf(format string, args ...any) {
 // the locks it has. To return would let Pebble delete a table that its MANIFEST may
 // name, a panic in one of Pebble's goroutines would end the process, and so would
 // runtime.Goexit: it unlocks what Pebble's deferred calls unlock, and the next
-// compaction meets levels that were changed by half, and panics.
+// compaction meets levels that were changed by half, and panics. pebbleFS calls it
+// where Pebble holds no lock that a Get needs.
 func (e *pebbleEvents) Fatalf(format string, args ...any) {
 	e.once.Do(func() {
 		err := fmt.Errorf("%w: "+format, append([]any{errPebbleDead}, args...)...)
@@ -121,73 +121,6 @@ func (e *pebbleEvents) compacted(info pebble.CompactionInfo) {
 		e.background.CompareAndSwap(p, nil)
 	}
 }
-
-// pebbleFS is the file system that Pebble sees.
-type pebbleFS struct {
-	vfs.FS
-	events *pebbleEvents
-}
-
-// Lock does nothing: the store has a lock of its own, and Pebble creates a
-// file for its lock even where it must not write.
-func (pebbleFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
-
-// Pebble's markers are empty files whose names say which MANIFEST, and which
-// version, counts. Pebble makes the file that a marker names, makes the new
-// marker, removes the old one and syncs the directory, once. A file system may
-// make those steps durable in another order, and then the marker names a file
-// that is not there, or there is none: so that each is durable before the next
-// is taken, the directory is synced in between.
-const markerPrefix = "marker."
-
-// Create makes what was made before durable, if it is to make a marker.
-func (f pebbleFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.beforeMarker(name); err != nil {
-		return nil, err
-	}
-	return f.FS.Create(name, c)
-}
-
-// Remove makes the new marker durable, if it is to remove the old one.
-func (f pebbleFS) Remove(name string) error {
-	if err := f.beforeMarker(name); err != nil {
-		return err
-	}
-	return f.FS.Remove(name)
-}
-
-func (f pebbleFS) beforeMarker(name string) error {
-	if !strings.HasPrefix(f.PathBase(name), markerPrefix) {
-		return nil
-	}
-	return syncDir(f.FS, f.PathDir(name))
-}
-
-// OpenDir opens a directory whose failing sync is fatal. Left alone, Pebble
-// panics when it cannot sync the directory behind a marker.
-func (f pebbleFS) OpenDir(name string) (vfs.File, error) {
-	d, err := f.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
-	}
-	return pebbleDirFile{d, f.events}, nil
-}
-
-type pebbleDirFile struct {
-	vfs.File
-	events *pebbleEvents
-}
-
-// Sync does not return where it fails.
-func (d pebbleDirFile) Sync() error {
-	if err := d.File.Sync(); err != nil {
-		d.events.Fatalf("sync of the directory: %w", err)
-	}
-	return nil
-}
-
-// Unwrap returns the file system underneath.
-func (f pebbleFS) Unwrap() vfs.FS { return f.FS }
 
 // pebbleOptions returns the options of one store's Pebble.
 func pebbleOptions(fsys vfs.FS, cacheBytes int64, id [16]byte, events *pebbleEvents, readOnly bool) *pebble.Options {

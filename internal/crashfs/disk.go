@@ -102,6 +102,28 @@ func (d *Disk) Crash(rng *rand.Rand, percent int) *Disk {
 // everything that was written.
 func (d *Disk) Clone() *Disk { return d.Crash(rand.New(rand.NewPCG(1, 1)), 100) }
 
+// CutIn does op and returns what a crash before the n-th change in it, from 1,
+// would have left; nil if op makes fewer.
+func (d *Disk) CutIn(op func(), n int, rng *rand.Rand, percent int) *Disk {
+	var mu sync.Mutex // a call that is still under way after op may be in the hook
+	var image *Disk
+	d.SetHook(func(o Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if o.Changes() {
+			if n--; n == 0 {
+				image = d.Crash(rng, percent)
+			}
+		}
+		return nil
+	})
+	op()
+	d.SetHook(nil)
+	mu.Lock()
+	defer mu.Unlock()
+	return image
+}
+
 // Contents returns every file by its path, and every directory by its path
 // and a slash with nil for content.
 func (d *Disk) Contents(dir string) map[string][]byte {
