@@ -6,74 +6,12 @@ import (
 	"go/printer"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// TestReadmeStart runs README's first command, in a store of its own, and
-// looks for the second in the CI's script.
-func TestReadmeStart(t *testing.T) {
-	start := block(t, read(t, "README.md"), "sh", "filter --store")
-	first, second, _ := strings.Cut(strings.TrimSpace(start), "\n")
-	const dir = "/tmp/seen.store"
-	if !strings.Contains(first, dir) {
-		t.Fatalf("no %s in %q", dir, first)
-	}
-	first = strings.ReplaceAll(first, dir, filepath.Join(t.TempDir(), "seen.store"))
-	for _, want := range []string{"25670", "0"} {
-		if got := strings.TrimSpace(command(t, root, "", "sh", "-c", first)); got != want {
-			t.Errorf("it prints %s, want %s", got, want)
-		}
-	}
-	if !strings.Contains(read(t, ".ci/run"), "\n\t"+second+"\n") {
-		t.Errorf(".ci/run does not call %q", second)
-	}
-}
-
-// TestReadmeModule builds and runs another module by README's own lines.
-func TestReadmeModule(t *testing.T) {
-	readme := read(t, "README.md")
-	dir := t.TempDir()
-	clone, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(clone, filepath.Join(dir, "dedupstore")); err != nil {
-		t.Fatal(err)
-	}
-	crawler := filepath.Join(dir, "crawler")
-	if err := os.Mkdir(crawler, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	// go.sum spares the question to a checksum database, which a machine
-	// without a network could not ask. The clone's holds the same lines.
-	for name, text := range map[string]string{
-		"main.go": block(t, readme, "go", "package main"),
-		"go.sum":  read(t, "go.sum"),
-	} {
-		if err := os.WriteFile(filepath.Join(crawler, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lines := block(t, readme, "sh", "go mod init")
-	got := command(t, crawler, "http://a/\nhttp://b/\nhttp://a/\n", "sh", "-ec", lines)
-	if want := "http://a/\nhttp://b/\n"; got != want {
-		t.Errorf("it prints %q, want %q", got, want)
-	}
-	mod, err := os.ReadFile(filepath.Join(crawler, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(block(t, readme, "", "replace dedupstore")) {
-		if !strings.Contains(string(mod), line) {
-			t.Errorf("go.mod has no line %q:\n%s", line, mod)
-		}
-	}
-}
 
 // buildCommand builds the command and returns its path.
 func buildCommand(t testing.TB) string {
