@@ -534,3 +534,32 @@ func TestInspectCounters(t *testing.T) {
 	}
 	s.close()
 }
+
+// TestPoisonedInACount poisons a store while a build is half done, which then
+// meets a full disk besides: the maintainer must not go on with that build, however
+// often it is woken.
+func TestPoisonedInACount(t *testing.T) {
+	for range 12 {
+		var s atomic.Pointer[testStore]
+		w := inMemory(t)
+		w.point = func(name string) {
+			if s := s.Load(); s != nil && name == "counters-synced" {
+				s.kick()
+				s.poison(errInjected)
+			}
+		}
+		w.fault = func(op errorfs.Op) error {
+			if s.Load() != nil && op.Kind == errorfs.OpRename {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		made, c := withCounters(w)
+		s.Store(made)
+		c.pass(2 * 24 * time.Hour)
+		_, _ = made.Expire(t.Context(), ExpireOptions{})
+		eventually(t, "the poison", func() bool { made.kick(); return made.Err() != nil })
+		is(t, "Err", made.Err(), errInjected)
+		made.abandon()
+	}
+}

@@ -57,7 +57,9 @@ func (s *Store) maintain() {
 		err := s.work()
 		if err != nil && !errors.Is(err, ErrDiskFull) {
 			s.poison(err)
-			return
+		}
+		if s.Err() != nil {
+			return // also if somebody else has seen to it: what work met then is half done
 		}
 		s.space.stock()
 		s.mu.Lock()
