@@ -1,0 +1,36 @@
+package urlkey
+
+// A Change is what one rule has done to a URL. The rule "std" is what every
+// profile but none does first.
+type Change struct {
+	Rule     string
+	From, To string // the whole URL before and after
+}
+
+// Explain returns the canonical form of url and the rules that changed it, in
+// the order they were applied. It fails as Append does.
+func (p *Profile) Explain(url string) (canonical string, changes []Change, err error) {
+	if p.bytes {
+		b, err := p.AppendString(nil, url)
+		return string(b), nil, err
+	}
+	b, err := appendStd(nil, url)
+	if err != nil {
+		return "", nil, err
+	}
+	canonical = url
+	note := func(rule string) {
+		if now := string(b); now != canonical {
+			changes = append(changes, Change{rule, canonical, now})
+			canonical = now
+		}
+	}
+	note("std")
+	if isWeb(b) {
+		for _, r := range p.active {
+			b = r.apply(b, 0)
+			note(r.Name)
+		}
+	}
+	return canonical, changes, nil
+}
