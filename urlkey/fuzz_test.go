@@ -37,7 +37,7 @@ var hard = []string{
 	"http://a@/", "http://u:80@a:80/", "http://[::1]/", "http://[::1]:80/", "http://[[::1]]/", "http://[1:2:3:4:5:6:1.2.3.4]/", "http://[::1%25e]/",
 	"http://xn--a/", "http://xn--/", "http://XN--nxasmq6b/", "http://xn--nxasmq6b.gr/", "http://xn--.1/", "http://1.xn--a/", "http://%78n--a/",
 	"http://xn%2D%2Da/", "http://xn-z/", "http://\u00e9.xn--a/", "http://\u00e9/", "http://fa\u00df.de/", "http://\uff21/", "http://\uff11/", "http://a\u3002b/", "http://\u2260/",
-	"http://a\u00ad/", "http://\u00ad/", "http://%00/", "http://%2f/", "http://%25/", "http://a%2525/", "http://a b/", "http://a_b/", "http://-a-/", "http://a!$&'()*+,;=~/", "http://a\"b/", "http://a`b/", "http://a{b}/",
+	"http://a\u00ad/", "http://\u00ad/", "http://%00/", "http://-0/", "http://+1.2.3.4/", "http://1.2.-3.4/", "http://0x-1/", "http://0x+1/", "http://a.0X/", "http://0X7F000001/", "http://%2f/", "http://%25/", "http://a%2525/", "http://a b/", "http://a_b/", "http://-a-/", "http://a!$&'()*+,;=~/", "http://a\"b/", "http://a`b/", "http://a{b}/",
 	"http://a;jsessionid=1/", "http://\u05d0.1a/", "http://a<b/", "http://a\\b", "http:\\\\a\\b", "http:/a", "http:///a", "http:////a/b",
 	"http://a/b/../c", "http://a/.", "http://a/..", "http://a/...", "http://a/.a", "http://a/%2e", "http://a/%2E%2e/b", "http://a/.%2e/", "http://a/%2%65/",
 	"http://a/%%32e/", "http://a/%%32%65", "http://a/%2525", "http://a/%", "http://a/%4", "http://a/%zz", "http://a/%%", "http://a/%%41", "http://a/%4%31", "http://a/%41%7e%2f%c3%a9",

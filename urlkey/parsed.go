@@ -14,12 +14,10 @@ import (
 // pathSet percent-encodes "^" in a path too, as the standard has it since 2024.
 var pathSet = url.WithPathPercentEncodeSet(url.PathPercentEncodeSet.Set('^'))
 
-var parser = url.NewParser(pathSet, url.WithPreParseHostFunc(closeBrackets))
-
 // appendParsed appends the std form of raw.
 func appendParsed(dst []byte, raw string) ([]byte, error) {
 	raw = escapeInvalid(raw)
-	u, err := parserFor(raw).Parse(raw)
+	u, err := newParser().Parse(raw)
 	if err != nil {
 		return dst, parseError(err)
 	}
@@ -60,31 +58,17 @@ func escapeLastBlank(dst []byte, end int) []byte {
 	return append(append(dst[:end-1], "%20"...), rest...)
 }
 
-// closeBrackets makes the parser refuse brackets inside brackets, which it
-// would strip.
-func closeBrackets(_ *url.Url, host string) string {
-	if strings.HasPrefix(host, "[") && strings.Count(host, "[")+strings.Count(host, "]") > 2 {
-		return "["
-	}
-	return host
-}
-
-// parserFor returns a parser for raw. Of a host in ASCII the standard asks lower
-// case and no more: a label xn-- need not be good Punycode. The parser would
-// look into it, with the Unicode version that it knows, so that such a label is
-// hidden from it.
-func parserFor(raw string) url.Parser {
-	if !strings.Contains(raw, "--") && !strings.Contains(raw, "%") {
-		return parser // no label is xn--, nor decodes to it
-	}
-	var hidden string // the host as it will be
+// newParser returns a parser for one URL: what its two hooks know of the host is
+// of that URL.
+func newParser() url.Parser {
+	var hidden string // the host, if the parser must not look into it
 	return url.NewParser(pathSet,
-		url.WithPreParseHostFunc(func(u *url.Url, host string) string {
-			if plain, ok := decodeASCII(host); ok && u.IsSpecialScheme() {
-				hidden = plain
-				return strings.ReplaceAll(plain, "xn--", "xn-0")
+		url.WithPreParseHostFunc(func(u *url.Url, host string) (shown string) {
+			if u.IsSpecialScheme() {
+				shown, hidden = showHost(host)
+				return shown
 			}
-			return closeBrackets(u, host)
+			return closeBrackets(host)
 		}),
 		url.WithPostParseHostFunc(func(_ *url.Url, host string) string {
 			if hidden != "" {
@@ -92,6 +76,44 @@ func parserFor(raw string) url.Parser {
 			}
 			return host
 		}))
+}
+
+// showHost returns what the parser is shown of the host of a special scheme, and
+// what the host is in truth, if that is not for the parser to say. Of a host in
+// ASCII that is no address the standard asks lower case, no forbidden character,
+// and no more: a label xn-- need not be good Punycode, which the parser checks by
+// the Unicode version that it knows, and a sign makes no number, as it does there.
+func showHost(host string) (shown, hidden string) {
+	plain, ok := decodeASCII(host)
+	switch {
+	case !ok:
+		return closeBrackets(host), ""
+	case !endsInNumber(plain):
+		return strings.ReplaceAll(plain, "xn--", "xn-0") + ".z", plain
+	case strings.ContainsAny(plain, "+-"):
+		return "x.1", "" // which is refused
+	}
+	return plain, ""
+}
+
+// closeBrackets makes the parser refuse brackets inside brackets, which it
+// would strip.
+func closeBrackets(host string) string {
+	if strings.HasPrefix(host, "[") && strings.Count(host, "[")+strings.Count(host, "]") > 2 {
+		return "["
+	}
+	return host
+}
+
+// endsInNumber is the standard's "ends in a number" checker.
+func endsInNumber(host string) bool {
+	host = strings.TrimSuffix(host, ".")
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	is := isDigit
+	if strings.HasPrefix(last, "0x") {
+		last, is = "0"+last[2:], isHex
+	}
+	return last != "" && all([]byte(last), is)
 }
 
 // decodeASCII decodes a host, and brings it into lower case, if all of it is in
@@ -110,5 +132,5 @@ func decodeASCII(host string) (string, bool) {
 		plain = append(plain, c)
 	}
 	lower(plain)
-	return string(plain), true
+	return string(plain), len(plain) > 0
 }
