@@ -12,6 +12,7 @@ const (
 	isUpper             // an upper-case letter
 	inPath              // of a path segment
 	inQuery             // of a query
+	isMark              // what a rule of crawl may change in a path or query
 )
 
 // class says of every byte what it may be. The sets are those of the URL
@@ -36,11 +37,14 @@ var class = func() (class [256]uint8) {
 	for _, c := range "\"#<>'" {
 		class[c] &^= inQuery
 	}
+	class['%'] |= isMark
+	class[';'] |= isMark
 	return class
 }()
 
-// appendCommon appends the std form of url if it is of a common shape.
-func appendCommon[T string | []byte](dst []byte, url T) ([]byte, bool) {
+// appendCommon appends the std form of url if it is of a common shape. Marks are
+// isMark if a rule may have to look into its path or query.
+func appendCommon[T string | []byte](dst []byte, url T) (out []byte, marks uint8, ok bool) {
 	for len(url) > 0 && url[0] <= ' ' {
 		url = url[1:]
 	}
@@ -49,7 +53,7 @@ func appendCommon[T string | []byte](dst []byte, url T) ([]byte, bool) {
 	}
 	scheme := webScheme(url)
 	if scheme == "" {
-		return dst, false
+		return dst, 0, false
 	}
 	host := len(scheme)
 	asIs := string(url[:host]) == scheme
@@ -61,19 +65,19 @@ func appendCommon[T string | []byte](dst []byte, url T) ([]byte, bool) {
 	}
 	hostEnd := i
 	if !commonHost(url[host:hostEnd]) {
-		return dst, false
+		return dst, 0, false
 	}
 	portEnd, isDefault, ok := commonPort(url, hostEnd, scheme)
 	if !ok {
-		return dst, false
+		return dst, 0, false
 	}
-	end, ok := commonPath(url, portEnd)
+	end, marks, ok := commonPath(url, portEnd)
 	if !ok {
-		return dst, false
+		return dst, 0, false
 	}
 	noPath := portEnd == len(url) || url[portEnd] != '/'
 	if asIs && seen&isUpper == 0 && !isDefault && !noPath {
-		return append(dst, url[:end]...), true
+		return append(dst, url[:end]...), marks, true
 	}
 
 	dst = append(dst, scheme...)
@@ -86,7 +90,7 @@ func appendCommon[T string | []byte](dst []byte, url T) ([]byte, bool) {
 	if noPath {
 		dst = append(dst, '/')
 	}
-	return append(dst, url[portEnd:end]...), true
+	return append(dst, url[portEnd:end]...), marks, true
 }
 
 // webScheme returns "http://" or "https://" if url begins with it, in any case.
@@ -167,24 +171,26 @@ func defaultPort(scheme string) int {
 }
 
 // commonPath finds the end of path and query, which begin at i.
-func commonPath[T string | []byte](url T, i int) (end int, ok bool) {
+func commonPath[T string | []byte](url T, i int) (end int, marks uint8, ok bool) {
 	for i < len(url) && url[i] == '/' {
 		i++
 		segment := i
 		for i < len(url) && class[url[i]]&inPath != 0 {
+			marks |= class[url[i]]
 			i++
 		}
 		if segment < i && (url[segment] == '.' || url[segment] == '%') && isDots(url[segment:i]) {
-			return 0, false
+			return 0, 0, false
 		}
 	}
 	if i < len(url) && url[i] == '?' {
+		marks |= isMark
 		i++
 		for i < len(url) && class[url[i]]&inQuery != 0 {
 			i++
 		}
 	}
-	return i, i == len(url) || url[i] == '#'
+	return i, marks & isMark, i == len(url) || url[i] == '#'
 }
 
 // isDots reports whether a path segment is . or .., a dot spelled %2e or not.

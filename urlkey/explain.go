@@ -14,7 +14,7 @@ func (p *Profile) Explain(url string) (canonical string, changes []Change, err e
 		b, err := p.AppendString(nil, url)
 		return string(b), nil, err
 	}
-	b, err := appendStd(nil, url)
+	b, _, err := appendStd(nil, url)
 	if err != nil {
 		return "", nil, err
 	}
@@ -26,11 +26,16 @@ func (p *Profile) Explain(url string) (canonical string, changes []Change, err e
 		}
 	}
 	note("std")
-	if isWeb(b) {
+	if webScheme(b) != "" {
+		u := split(b, 0)
 		for _, r := range p.active {
-			b = r.apply(b, 0)
-			note(r.Name)
+			r.apply(&u)
+			b = u.dst
+			note(rules[r].Name)
 		}
+	}
+	if len(b) > maxBytes {
+		return "", nil, tooLong()
 	}
 	return canonical, changes, nil
 }

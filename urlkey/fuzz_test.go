@@ -87,7 +87,7 @@ func FuzzIdempotent(f *testing.F) {
 func FuzzFastPath(f *testing.F) {
 	addHard(f)
 	f.Fuzz(func(t *testing.T, url []byte) {
-		fast, ok := appendCommon(nil, url)
+		fast, _, ok := appendCommon(nil, url)
 		if !ok {
 			if len(fast) > 0 {
 				t.Fatalf("%q: declined, and wrote %q", url, fast)

@@ -17,6 +17,9 @@ var pathSet = url.WithPathPercentEncodeSet(url.PathPercentEncodeSet.Set('^'))
 // appendParsed appends the std form of raw.
 func appendParsed(dst []byte, raw string) ([]byte, error) {
 	raw = escapeInvalid(raw)
+	if len(raw) > maxBytes {
+		return dst, tooLong()
+	}
 	u, err := newParser().Parse(raw)
 	if err != nil {
 		return dst, parseError(err)

@@ -26,9 +26,9 @@ var families = []struct {
 	{"none", "1", func(p *Profile, _ map[string]bool) { p.bytes = true }},
 	{"std", "1", func(*Profile, map[string]bool) {}},
 	{"crawl", "1", func(p *Profile, on map[string]bool) {
-		for _, r := range rules {
-			if on[r.Name] {
-				p.active = append(p.active, r)
+		for r := range rules {
+			if on[rules[r].Name] {
+				p.active = append(p.active, rule(r))
 			}
 		}
 	}},
@@ -77,7 +77,7 @@ func parseSwitches(switches string, on map[string]bool) error {
 		if len(s) != len(name)+1 {
 			return fmt.Errorf("urlkey: want a switch like +bust or -www, got %q", s)
 		}
-		if !slices.ContainsFunc(rules, func(r rule) bool { return r.Name == name }) {
+		if !slices.ContainsFunc(rules[:], func(r Rule) bool { return r.Name == name }) {
 			return fmt.Errorf("urlkey: unknown rule %q", name)
 		}
 		if _, twice := on[name]; twice {

@@ -8,6 +8,11 @@ import (
 // A param is a parameter of a query, dst[from:to], with its name first.
 type param struct{ from, name, to int }
 
+// compare compares the names of two parameters of dst.
+func (p param) compare(q param, dst []byte) int {
+	return bytes.Compare(dst[p.from:p.name], dst[q.from:q.name])
+}
+
 // paramAt returns the parameter that begins at from.
 func paramAt(dst []byte, from int) param {
 	to := len(dst)
@@ -23,13 +28,13 @@ func paramAt(dst []byte, from int) param {
 
 // dropParams drops the parameters that drop names, and the question mark if
 // none is left.
-func dropParams(dst []byte, at int, drop func(name, value []byte) bool) []byte {
-	q := query(dst, at)
-	if q == len(dst) {
-		return dst
+func dropParams(u *parts, drop func(name, value []byte) bool) {
+	if u.query == len(u.dst) {
+		return
 	}
-	w, kept := q+1, false // dst[:w] is done
-	for from := q + 1; from <= len(dst); {
+	dst := u.dst
+	w, kept := u.query+1, false // dst[:w] is done
+	for from := w; from <= len(dst); {
 		p := paramAt(dst, from)
 		from = p.to + 1
 		if drop(dst[p.from:p.name], dst[min(p.name+1, p.to):p.to]) {
@@ -43,85 +48,70 @@ func dropParams(dst []byte, at int, drop func(name, value []byte) bool) []byte {
 		kept = true
 	}
 	if !kept {
-		w = q
+		w = u.query
 	}
-	return dst[:w]
+	u.dst = dst[:w]
 }
 
 // sortQuery sorts by name. Parameters of one name keep their order, in which
 // some servers read them as a list.
-func sortQuery(dst []byte, at int) []byte {
-	q := query(dst, at)
-	if q == len(dst) {
-		return dst
+func sortQuery(u *parts) {
+	if u.query == len(u.dst) {
+		return
 	}
 	var few [32]param
-	params, sorted, empty := few[:0], true, 0
-	for from := q + 1; from <= len(dst); {
-		p := paramAt(dst, from)
+	params, isDone := few[:0], true
+	for from := u.query + 1; from <= len(u.dst); {
+		p := paramAt(u.dst, from)
 		from = p.to + 1
 		if p.from == p.to {
-			empty++
+			isDone = false
 			continue
 		}
-		if n := len(params); n > 0 {
-			last := params[n-1]
-			sorted = sorted && bytes.Compare(dst[last.from:last.name], dst[p.from:p.name]) <= 0
+		if n := len(params); n > 0 && params[n-1].compare(p, u.dst) > 0 {
+			isDone = false
 		}
 		params = append(params, p)
 	}
-	if len(params) == 0 {
-		return dst[:q]
+	switch {
+	case len(params) == 0:
+		u.dst = u.dst[:u.query]
+		return
+	case isDone:
+		return
 	}
-	if sorted && empty == 0 {
-		return dst
-	}
-	slices.SortStableFunc(params, func(a, b param) int {
-		return bytes.Compare(dst[a.from:a.name], dst[b.from:b.name])
-	})
-	end := len(dst) // the new query is put together behind the old one
+	slices.SortStableFunc(params, func(a, b param) int { return a.compare(b, u.dst) })
+	dst := u.dst // the new query is put together behind the old one
 	for i, p := range params {
 		if i > 0 {
 			dst = append(dst, '&')
 		}
 		dst = append(dst, dst[p.from:p.to]...)
 	}
-	return cut(dst, q+1, end)
-}
-
-// dropSessions drops what is on record as a session identifier.
-func dropSessions(dst []byte, at int) []byte {
-	return dropParams(dropPathSession(dst, at), at, isSession)
+	u.dst = append(dst[:u.query+1], dst[len(u.dst):]...)
 }
 
 // dropPathSession drops ";jsessionid=..." of every path segment, unless that
 // would leave a dot segment, and so another path.
-func dropPathSession(dst []byte, at int) []byte {
-	const session = ";jsessionid="
-	for _, from := authority(dst, at); ; {
-		semicolon := bytes.IndexByte(dst[from:query(dst, at)], ';')
+func dropPathSession(u *parts) {
+	session := []byte(";jsessionid=")
+	for from := u.path; ; {
+		semicolon := bytes.IndexByte(u.dst[from:u.query], ';')
 		if semicolon < 0 {
-			return dst
+			return
 		}
 		from += semicolon
-		end := query(dst, at)
-		if end-from < len(session) || !bytes.EqualFold(dst[from:from+len(session)], []byte(session)) {
-			from++
-			continue
-		}
 		to := from + 1
-		for to < end && dst[to] != ';' && dst[to] != '/' {
+		for to < u.query && u.dst[to] != ';' && u.dst[to] != '/' {
 			to++
 		}
-		segment := bytes.LastIndexByte(dst[:from], '/') + 1
-		if (to == end || dst[to] == '/') && isDots(dst[segment:from]) {
-			from++
+		segment := bytes.LastIndexByte(u.dst[:from], '/') + 1
+		isLast := to == u.query || u.dst[to] == '/'
+		if to-from < len(session) || !bytes.EqualFold(u.dst[from:from+len(session)], session) ||
+			isLast && isDots(u.dst[segment:from]) {
+			from = to
 			continue
 		}
-		dst = cut(dst, from, to)
+		u.cut(from, to)
 	}
 }
-
-func dropTracking(dst []byte, at int) []byte { return dropParams(dst, at, isTracking) }
-
-func dropBusters(dst []byte, at int) []byte { return dropParams(dst, at, isBuster) }

@@ -1,6 +1,9 @@
 package urlkey
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // A Rule is one thing that profile crawl does beyond std.
 type Rule struct {
@@ -10,103 +13,145 @@ type Rule struct {
 }
 
 // Rules returns the rules of the newest crawl, in the order they are applied.
-func Rules() []Rule {
-	all := make([]Rule, len(rules))
-	for i, r := range rules {
-		all[i] = r.Rule
+func Rules() []Rule { return slices.Clone(rules[:]) }
+
+// A rule brings an http or https URL in std form into another one. One pass of
+// all rules reaches a fixed point: each leaves what the earlier ones have done,
+// and what std has.
+type rule int
+
+const (
+	ruleScheme rule = iota
+	ruleWWW
+	rulePct
+	ruleSession
+	ruleTracking
+	ruleBust
+	ruleQuery
+	ruleSlash
+)
+
+var rules = [...]Rule{
+	ruleScheme:   {"scheme", "http is https, and has its default port", true},
+	ruleWWW:      {"www", "a leading www. of the host is dropped, if a dot is left behind it", true},
+	rulePct:      {"pct", "percent-encoding is dropped where RFC 3986 needs none, and is upper case elsewhere", true},
+	ruleSession:  {"session", "session identifiers in the path and the query are dropped", true},
+	ruleTracking: {"tracking", "tracking parameters are dropped", true},
+	ruleBust:     {"bust", "cache-busting parameters are dropped", false},
+	ruleQuery:    {"query", "parameters are sorted by name, and empty ones dropped", true},
+	ruleSlash:    {"slash", "the slashes that end a path are dropped", true},
+}
+
+// settled reports, at no cost, that no rule changes the URL in std form, in which
+// there is no userinfo and marks are what appendCommon has seen. It says no where
+// it would have to look closer.
+func settled(url []byte, marks uint8) bool {
+	const prefix = "https://"
+	return marks == 0 && len(url) > len(prefix) && url[4] == 's' && url[len(prefix)] != 'w' && url[len(url)-1] != '/'
+}
+
+// apply is a switch, as u would escape to the heap through a function value.
+func (r rule) apply(u *parts) {
+	switch r {
+	case ruleScheme:
+		secureScheme(u)
+	case ruleWWW:
+		dropWWW(u)
+	case rulePct:
+		decodeUnreserved(u)
+	case ruleSession:
+		dropPathSession(u)
+		dropParams(u, isSession)
+	case ruleTracking:
+		dropParams(u, isTracking)
+	case ruleBust:
+		dropParams(u, isBuster)
+	case ruleQuery:
+		sortQuery(u)
+	case ruleSlash:
+		dropSlash(u)
 	}
-	return all
 }
 
-// A rule brings the http or https URL in std form at dst[at:] into another one.
-// One pass of all rules reaches a fixed point: each leaves what the earlier ones
-// have done, and what std has.
-type rule struct {
-	Rule
-	apply func(dst []byte, at int) []byte
+// The parts of an http or https URL in std form, which is dst[at:].
+type parts struct {
+	dst   []byte
+	at    int
+	host  int // host and port are dst[host:path]
+	path  int // dst[path:query] begins with a slash
+	query int // dst[query:] begins with a question mark, or is empty
 }
 
-var rules = []rule{
-	{Rule{"scheme", "https is http, and has its default port", true}, plainScheme},
-	{Rule{"www", "a leading www. of the host is dropped, if a dot is left behind it", true}, dropWWW},
-	{Rule{"pct", "percent-encoding is dropped where RFC 3986 needs none, and is upper case elsewhere", true}, decodeUnreserved},
-	{Rule{"session", "session identifiers in the path and the query are dropped", true}, dropSessions},
-	{Rule{"tracking", "tracking parameters are dropped", true}, dropTracking},
-	{Rule{"bust", "cache-busting parameters are dropped", false}, dropBusters},
-	{Rule{"query", "parameters are sorted by name, and empty ones dropped", true}, sortQuery},
-	{Rule{"slash", "the slashes that end a path are dropped", true}, dropSlash},
-}
-
-// isWeb reports whether a URL in std form is one of http or https.
-func isWeb(url []byte) bool { return webScheme(url) != "" }
-
-// authority returns the bounds of host and port in an http or https URL.
-func authority(dst []byte, at int) (host, end int) {
-	host = at + bytes.IndexByte(dst[at:], '/') + len("//")
-	end = host + bytes.IndexByte(dst[host:], '/')
-	host += bytes.LastIndexByte(dst[host:end], '@') + 1
-	return host, end
-}
-
-// query returns where the query of a URL begins, at its question mark, or where
-// the URL ends.
-func query(dst []byte, at int) int {
-	if q := bytes.IndexByte(dst[at:], '?'); q >= 0 {
-		return at + q
+// split finds the parts of dst[at:].
+func split(dst []byte, at int) parts {
+	u := parts{dst: dst, at: at, query: len(dst)}
+	u.host = at + bytes.IndexByte(dst[at:], '/') + len("//")
+	u.path = u.host + bytes.IndexByte(dst[u.host:], '/')
+	u.host += bytes.LastIndexByte(dst[u.host:u.path], '@') + 1
+	if q := bytes.IndexByte(dst[u.path:], '?'); q >= 0 {
+		u.query = u.path + q
 	}
-	return len(dst)
+	return u
 }
 
-// cut drops dst[from:to].
-func cut(dst []byte, from, to int) []byte {
-	return append(dst[:from], dst[to:]...)
+// cut drops dst[from:to], which lies within one part or is at its begin.
+func (u *parts) cut(from, to int) {
+	u.dst = append(u.dst[:from], u.dst[to:]...)
+	for _, at := range []*int{&u.host, &u.path, &u.query} {
+		if *at >= to {
+			*at -= to - from
+		}
+	}
 }
 
-// plainScheme makes http of https: one site is rarely two, and old lists and
-// SURT keys say http.
-func plainScheme(dst []byte, at int) []byte {
-	s := at + len("http")
-	if dst[s] != 's' {
-		return dst
+// secureScheme makes https of http: one site is rarely two, and most URLs of
+// today say https.
+func secureScheme(u *parts) {
+	s := u.at + len("http")
+	if u.dst[s] == 's' {
+		return
 	}
-	dst = cut(dst, s, s+1)
-	_, end := authority(dst, at)
-	if bytes.HasSuffix(dst[:end], []byte(":80")) {
-		dst = cut(dst, end-len(":80"), end)
+	u.dst = slices.Insert(u.dst, s, 's')
+	u.host, u.path, u.query = u.host+1, u.path+1, u.query+1
+	if port := []byte(":443"); bytes.HasSuffix(u.dst[u.host:u.path], port) {
+		u.cut(u.path-len(port), u.path)
 	}
-	return dst
 }
 
 // dropWWW drops what stands before "example.com" and leaves "www.com" alone.
-func dropWWW(dst []byte, at int) []byte {
+func dropWWW(u *parts) {
 	const www = "www."
-	host, end := authority(dst, at)
-	drop := host
-	for bytes.HasPrefix(dst[drop:end], []byte(www)) {
-		rest := dst[drop+len(www) : end]
+	drop := u.host
+	for bytes.HasPrefix(u.dst[drop:u.path], []byte(www)) {
+		rest := u.dst[drop+len(www) : u.path]
 		dot := bytes.IndexByte(rest, '.')
 		if dot <= 0 || dot == len(rest)-1 || rest[dot+1] == ':' {
 			break
 		}
 		drop += len(www)
 	}
-	if drop == host {
-		return dst
+	if drop > u.host {
+		u.dst = append(u.dst[:u.host], u.dst[drop:]...)
+		u.path, u.query = u.path-(drop-u.host), u.query-(drop-u.host)
 	}
-	return cut(dst, host, drop)
 }
 
 // decodeUnreserved is RFC 3986, 6.2.2.1 and 6.2.2.2, for path and query. It
 // decodes nothing that would, with what stands before it, make a new encoding:
 // "%2%65" is not "%2e".
-func decodeUnreserved(dst []byte, at int) []byte {
-	if bytes.IndexByte(dst[at:], '%') < 0 {
-		return dst
+func decodeUnreserved(u *parts) {
+	first := bytes.IndexByte(u.dst[u.path:], '%')
+	if first < 0 {
+		return
 	}
-	_, r := authority(dst, at)
+	dst, query := u.dst, u.query
+	r := u.path + first
 	w := r // dst[:w] is done, dst[r:] is to be read
 	for r < len(dst) {
 		c := dst[r]
+		if r == u.query {
+			query = w
+		}
 		if c != '%' || r+2 >= len(dst) || !isHex(dst[r+1]) || !isHex(dst[r+2]) {
 			dst[w] = c
 			r, w = r+1, w+1
@@ -122,7 +167,10 @@ func decodeUnreserved(dst []byte, at int) []byte {
 		dst[w], dst[w+1], dst[w+2] = '%', upperHex(dst[r+1]), upperHex(dst[r+2])
 		r, w = r+3, w+3
 	}
-	return dst[:w]
+	if u.query == len(dst) {
+		query = w
+	}
+	u.dst, u.query = dst[:w], query
 }
 
 func isUnreserved(c byte) bool {
@@ -144,15 +192,13 @@ func upperHex(c byte) byte {
 }
 
 // dropSlash leaves the one slash that is the whole path.
-func dropSlash(dst []byte, at int) []byte {
-	end := query(dst, at)
-	if dst[end-1] != '/' {
-		return dst
-	}
-	_, root := authority(dst, at)
-	from := end
-	for from-1 > root && dst[from-1] == '/' {
+func dropSlash(u *parts) {
+	from := u.query
+	for from-1 > u.path && u.dst[from-1] == '/' {
 		from--
 	}
-	return cut(dst, from, end)
+	if from < u.query {
+		u.dst = append(u.dst[:from], u.dst[u.query:]...)
+		u.query = from
+	}
 }
