@@ -2,48 +2,58 @@ package urlkey
 
 // The fast path: one pass over a URL of a common shape finds that its std form
 // is the URL itself, or differs in what needs no parser: blanks around it, upper
-// case in scheme and host, a default port, a missing path, a fragment. It takes
-// only what it is sure of, and leaves the rest to the parser; FuzzFastPath holds
+// case in scheme and host, a default port, a missing path, bytes that a path or
+// query must spell with a percent sign, a fragment. It takes only what it is sure
+// of, and leaves the rest to the parser; FuzzFastPath holds
 // the two together.
 
-// What a byte may be without any change.
+// What a byte may be.
 const (
 	inHost  = 1 << iota // of a host, upper case included
 	isUpper             // an upper-case letter
-	inPath              // of a path segment
-	inQuery             // of a query
+	inPath              // of a path segment, as it is
+	toPath              // of a path segment, percent-encoded
+	inQuery             // of a query, as it is
+	toQuery             // of a query, percent-encoded
 	isMark              // what a rule of crawl may change in a path or query
 )
 
 // class says of every byte what it may be. The sets are those of the URL
-// Standard: a path holds all of printable ASCII but what it percent-encodes,
-// what ends it, and the backslash, which is a slash in it.
+// Standard: path and query hold printable ASCII, and the rest percent-encoded,
+// with some of the printable; a backslash is a slash in a path; tabs and line
+// ends are dropped everywhere.
 var class = func() (class [256]uint8) {
-	for c := '!'; c <= '~'; c++ {
-		class[c] = inPath | inQuery
+	for c := range class {
+		class[c] = toPath | toQuery
+		if '!' <= c && c <= '~' {
+			class[c] = inPath | inQuery
+		}
 	}
-	for c := 'a'; c <= 'z'; c++ {
+	for _, c := range "\"<>^`{}" {
+		class[c] ^= inPath | toPath
+	}
+	for _, c := range "\"<>'" {
+		class[c] ^= inQuery | toQuery
+	}
+	for _, c := range "#/?\\" {
+		class[c] &^= inPath
+	}
+	class['#'] = 0
+	class['\t'], class['\n'], class['\r'] = 0, 0, 0
+	for _, c := range "%;" {
+		class[c] |= isMark
+	}
+	for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789-._" {
 		class[c] |= inHost
 	}
 	for c := 'A'; c <= 'Z'; c++ {
 		class[c] |= inHost | isUpper
 	}
-	for _, c := range "0123456789-._" {
-		class[c] |= inHost
-	}
-	for _, c := range "\"#<>?^`{}/\\" {
-		class[c] &^= inPath
-	}
-	for _, c := range "\"#<>'" {
-		class[c] &^= inQuery
-	}
-	class['%'] |= isMark
-	class[';'] |= isMark
 	return class
 }()
 
 // appendCommon appends the std form of url if it is of a common shape. Marks are
-// isMark if a rule may have to look into its path or query.
+// zero if no rule has to look into its path or query.
 func appendCommon[T string | []byte](dst []byte, url T) (out []byte, marks uint8, ok bool) {
 	for len(url) > 0 && url[0] <= ' ' {
 		url = url[1:]
@@ -76,7 +86,8 @@ func appendCommon[T string | []byte](dst []byte, url T) (out []byte, marks uint8
 		return dst, 0, false
 	}
 	noPath := portEnd == len(url) || url[portEnd] != '/'
-	if asIs && seen&isUpper == 0 && !isDefault && !noPath {
+	isPlain := marks&(toPath|toQuery) == 0
+	if asIs && seen&isUpper == 0 && !isDefault && !noPath && isPlain {
 		return append(dst, url[:end]...), marks, true
 	}
 
@@ -90,7 +101,10 @@ func appendCommon[T string | []byte](dst []byte, url T) (out []byte, marks uint8
 	if noPath {
 		dst = append(dst, '/')
 	}
-	return append(dst, url[portEnd:end]...), marks, true
+	if isPlain {
+		return append(dst, url[portEnd:end]...), marks, true
+	}
+	return appendEscaped(dst, url[portEnd:end]), marks, true
 }
 
 // webScheme returns "http://" or "https://" if url begins with it, in any case.
@@ -175,8 +189,8 @@ func commonPath[T string | []byte](url T, i int) (end int, marks uint8, ok bool)
 	for i < len(url) && url[i] == '/' {
 		i++
 		segment := i
-		for i < len(url) && class[url[i]]&inPath != 0 {
-			marks |= class[url[i]]
+		for i < len(url) && class[url[i]]&(inPath|toPath) != 0 {
+			marks |= class[url[i]] & (toPath | isMark)
 			i++
 		}
 		if segment < i && (url[segment] == '.' || url[segment] == '%') && isDots(url[segment:i]) {
@@ -186,11 +200,30 @@ func commonPath[T string | []byte](url T, i int) (end int, marks uint8, ok bool)
 	if i < len(url) && url[i] == '?' {
 		marks |= isMark
 		i++
-		for i < len(url) && class[url[i]]&inQuery != 0 {
+		for i < len(url) && class[url[i]]&(inQuery|toQuery) != 0 {
+			marks |= class[url[i]] & toQuery
 			i++
 		}
 	}
-	return i, marks & isMark, i == len(url) || url[i] == '#'
+	return i, marks, i == len(url) || url[i] == '#'
+}
+
+// appendEscaped appends path and query, percent-encoded where they have to be.
+func appendEscaped[T string | []byte](dst []byte, rest T) []byte {
+	const digits = "0123456789ABCDEF"
+	escape := uint8(toPath)
+	for i := range len(rest) {
+		c := rest[i]
+		if c == '?' {
+			escape = toQuery
+		}
+		if class[c]&escape == 0 {
+			dst = append(dst, c)
+			continue
+		}
+		dst = append(dst, '%', digits[c>>4], digits[c&15])
+	}
+	return dst
 }
 
 // isDots reports whether a path segment is . or .., a dot spelled %2e or not.
