@@ -1,0 +1,2 @@
+// Package urlkey brings URLs into canonical form.
+package urlkey
