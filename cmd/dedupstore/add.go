@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,7 @@ import (
 const addUsage = `Usage: dedupstore add URL...
 
 Remember each URL and print "new" or "seen" for it, one a line. If one of them
-is empty or longer than 1 MiB, nothing is added and the exit code is 6.
+is no URL, nothing is added and the exit code is 6.
 
 ` + addFlagsUsage + storeFlagsUsage + `
 Examples:
@@ -27,9 +26,7 @@ func newAdd(p *program) *cobra.Command {
 	var a adding
 	addFlags(cmd, &a)
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
-		if err := checkArgs(urls); err != nil {
-			return err
-		}
+		a.urls = urls
 		s, n, err := p.openAdding(a)
 		if err != nil {
 			return err
@@ -40,22 +37,16 @@ func newAdd(p *program) *cobra.Command {
 	return cmd
 }
 
-// checkArgs says which argument is no key.
-func checkArgs(urls []string) error {
-	for i, url := range urls {
-		if reason := checkKey(url); reason != "" {
-			return fmt.Errorf("argument %d is %s, nothing was done", i+1, reason)
-		}
-	}
-	return nil
-}
-
 // A batchFunc is AddBatch or HasBatch.
 type batchFunc func(ctx context.Context, keys []string, answers []store.Answer) error
 
 // answerArgs answers the arguments of a verb.
 func (p *program) answerArgs(ctx context.Context, urls []string, ask batchFunc) (someNew bool, err error) {
-	for part := range slices.Chunk(urls, batchLines) {
+	keys, err := p.keysOf(urls)
+	if err != nil {
+		return false, err
+	}
+	for part := range slices.Chunk(keys, batchLines) {
 		n, err := p.answer(ctx, part, ask)
 		someNew = someNew || n
 		if err != nil {

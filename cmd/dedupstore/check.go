@@ -11,12 +11,12 @@ const checkUsage = `Usage: dedupstore check [URL...]
 Print "new" or "seen" for each URL, one a line, and remember nothing. Without
 arguments the URLs are the lines of standard input, by the rules of "dedupstore
 filter": an invalid line has no answer. The exit code is 1 if any URL is new. If
-an argument is empty or longer than 1 MiB, nothing is answered and the exit code
-is 6. Any number of checks may use a store at once, and none while a process
-adds to it.
+an argument is no URL, nothing is answered and the exit code is 6. Any number of
+checks may use a store at once, and none while a process adds to it.
 
     --namespace NAME      the namespace that is asked; -n for short
-    --canon NAME          how a URL becomes a key; the only one yet is none
+    --canon NAME          how a URL becomes a key: refuse a store of another
+                          profile
     --memory SIZE         memory to use (default: 256MiB)
 ` + storeFlagsUsage + `
 Examples:
@@ -33,9 +33,6 @@ func newCheck(p *program) *cobra.Command {
 	var name string
 	namespaceFlag(cmd, &name)
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
-		if err := checkArgs(urls); err != nil {
-			return err
-		}
 		s, err := p.open(o)
 		if err != nil {
 			return err
@@ -57,7 +54,7 @@ func (p *program) check(cmd *cobra.Command, n *store.Namespace, urls []string) e
 	if len(urls) > 0 {
 		someNew, err = p.answerArgs(ctx, urls, n.HasBatch)
 	} else {
-		err = eachBatch(ctx, nil, p.stdin, func(b *batch) error {
+		err = p.eachBatch(ctx, nil, func(b *batch) error {
 			some, err := p.answer(ctx, b.keys, n.HasBatch)
 			someNew = someNew || some
 			p.report(b)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,8 +34,11 @@ are added from then on; nothing else of it changes.
                           this spares it
     --hash NAME           siphash (default), or xxh64, three times as fast,
                           where nobody can choose URLs to harm you
-    --canon NAME          how a URL becomes a key; the only one yet is none:
-                          the bytes as they are
+    --canon NAME          how a URL becomes a key: std (default): in canonical
+                          form, so that spellings of one address are one URL;
+                          crawl: and by the rules of "dedupstore help canon",
+                          each of which can be switched, as in crawl,-www,+bust;
+                          none: its bytes
     --json                print one JSON object
 ` + storeFlagsUsage + `
 Examples:
@@ -74,7 +78,7 @@ func newCreate(p *program) *cobra.Command {
 
 // create makes a store.
 func (p *program) create(o store.Options) (birth, error) {
-	o.MustCreate = true
+	o.MustCreate, o.KeyProfile = true, cmp.Or(o.KeyProfile, defaultProfile)
 	s, err := p.open(o)
 	if errors.Is(err, fs.ErrExist) {
 		return birth{}, fmt.Errorf("%s is there already and was left alone; name another --store", p.path())

@@ -12,11 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"dedupstore/store"
+	"dedupstore/urlkey"
 )
-
-// keyProfiles are the names that --canon knows, with what is recorded in a
-// store. A recorded name ends in a version: what it means never changes.
-var keyProfiles = map[string]string{"none": "none/1"}
 
 // A value is a flag that is parsed, and refused, before a verb starts.
 type value[T any] struct {
@@ -97,8 +94,10 @@ const addFlagsUsage = `    --namespace NAME      a set of URLs of its own in the
     --hash NAME           hash of a new store: siphash (default), or xxh64,
                           three times as fast, where nobody can choose URLs
                           to harm you
-    --canon NAME          how a URL becomes a key, recorded in a new store;
-                          the only one yet is none: the bytes as they are
+    --canon NAME          how a URL becomes a key, recorded in a new store:
+                          std (default): in canonical form, so that spellings
+                          of one address are one URL; crawl: and by the rules
+                          of "dedupstore help canon"; none: its bytes
     --durability LEVEL    what an answer has survived when it is given:
                           interval (default): kill -9, and a power failure
                           but for its last second; sync: both; nosync:
@@ -106,8 +105,7 @@ const addFlagsUsage = `    --namespace NAME      a set of URLs of its own in the
     --memory SIZE         memory to use (default: 256MiB)
 `
 
-const storeFlagsUsage = `    --store DIR           the store (default: $DEDUPSTORE_STORE, else
-                          ./seen.store)
+const storeFlagsUsage = `    --store DIR           the store (default: ./seen.store)
     --quiet               say nothing on stderr but errors
 `
 
@@ -134,12 +132,13 @@ func parseNamespace(s string) (string, error) {
 	return s, nil
 }
 
+// parseCanon returns the name that is recorded in a store.
 func parseCanon(s string) (string, error) {
-	profile, ok := keyProfiles[s]
-	if !ok {
-		return "", fmt.Errorf("unknown profile %q, known: none", s)
+	profile, err := urlkey.Parse(s)
+	if err != nil {
+		return "", errors.New(strings.TrimPrefix(err.Error(), "urlkey: "))
 	}
-	return profile, nil
+	return profile.String(), nil
 }
 
 func parseMemory(s string) (int64, error) {

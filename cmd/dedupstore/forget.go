@@ -32,8 +32,7 @@ nothing is forgotten. Do not use xargs for that: for an empty list it calls the
 command without URLs.
 
 When it ends, it is durable. The rules for lines are those of "dedupstore
-filter". If an argument is empty or longer than 1 MiB, nothing is forgotten and
-the exit code is 6.
+filter". If an argument is no URL, nothing is forgotten and the exit code is 6.
 
     --namespace NAME      the namespace; -n for short
     --all                 with --namespace and no URLs: drop it, whatever
@@ -71,10 +70,6 @@ func newForget(p *program) *cobra.Command {
 			do = f.drop
 		case len(urls) == 0, len(urls) == 1 && urls[0] == stdinName && cmd.ArgsLenAtDash() != 0:
 			do = f.lines
-		default:
-			if err := checkArgs(urls); err != nil {
-				return err
-			}
 		}
 		s, err := p.open(o)
 		if err != nil {
@@ -101,14 +96,20 @@ type forget struct {
 
 // urls forgets the arguments.
 func (f *forget) urls(urls []string) func(context.Context, *store.Store, *store.Namespace) error {
-	return func(ctx context.Context, _ *store.Store, n *store.Namespace) error { return f.keys(ctx, n, urls) }
+	return func(ctx context.Context, _ *store.Store, n *store.Namespace) error {
+		keys, err := f.keysOf(urls)
+		if err != nil {
+			return err
+		}
+		return f.keys(ctx, n, keys)
+	}
 }
 
 // lines forgets the lines of standard input.
 func (f *forget) lines(ctx context.Context, _ *store.Store, n *store.Namespace) error {
 	progress := newProgress(f.program)
 	defer progress.clear()
-	err := eachBatch(ctx, nil, f.stdin, func(b *batch) error {
+	err := f.eachBatch(ctx, nil, func(b *batch) error {
 		err := f.keys(ctx, n, b.keys)
 		progress.clear()
 		f.report(b)

@@ -29,6 +29,7 @@ const maxZstdWindow = 128 << 20 // 128 MiB
 type feeder struct {
 	ctx   context.Context
 	stdin io.Reader
+	keys  *keyer
 	buf   []byte
 	full  chan *batch // at most one; the feeder may take it back
 	free  chan *batch
@@ -37,11 +38,11 @@ type feeder struct {
 // eachBatch calls do for every batch of the named files in order, or of
 // standard input if there are none, until do fails or ctx is done. It leaves
 // no batch that do has begun.
-func eachBatch(ctx context.Context, files []string, stdin io.Reader, do func(*batch) error) error {
+func (p *program) eachBatch(ctx context.Context, files []string, do func(*batch) error) error {
 	readCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	f := &feeder{
-		ctx: readCtx, stdin: stdin, buf: newLineBuffer(),
+		ctx: readCtx, stdin: p.stdin, keys: newKeyer(p.profile), buf: newLineBuffer(),
 		full: make(chan *batch, 1), free: make(chan *batch, 3),
 	}
 	for range cap(f.free) { // one is filled, one waits, one is asked about
@@ -99,7 +100,7 @@ func (f *feeder) feedFile(name string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer done()
-	lr := newLineReader(name, plain, f.buf)
+	lr := newLineReader(name, plain, f.keys, f.buf)
 	for {
 		if err := lr.fill(); err == io.EOF {
 			return nil

@@ -54,21 +54,11 @@ func (l badLine) String() string {
 	return fmt.Sprintf("%s:%d: line is %s, passed over", l.file, l.number, l.reason)
 }
 
-// checkKey says why a key cannot be one, or "".
-func checkKey(key string) string {
-	switch {
-	case key == "":
-		return "empty"
-	case len(key) > store.MaxKeyBytes:
-		return "longer than 1 MiB"
-	}
-	return ""
-}
-
 // A lineReader cuts one stream into lines.
 type lineReader struct {
 	file   string // what messages call the stream
 	r      io.Reader
+	keys   *keyer
 	buf    []byte
 	held   int    // buf[:held] is the start of a line whose end is not read
 	text   string // whole lines that are read and not handed out
@@ -78,8 +68,8 @@ type lineReader struct {
 
 // newLineReader uses buf, made by newLineBuffer, which may be used again
 // when the reader is done.
-func newLineReader(file string, r io.Reader, buf []byte) *lineReader {
-	return &lineReader{file: file, r: r, buf: buf}
+func newLineReader(file string, r io.Reader, keys *keyer, buf []byte) *lineReader {
+	return &lineReader{file: file, r: r, keys: keys, buf: buf}
 }
 
 func newLineBuffer() []byte { return make([]byte, maxHeld+1+readBytes) }
@@ -130,11 +120,12 @@ func (lr *lineReader) cut(b *batch) {
 		}
 		lr.text = rest
 		lr.number++
-		key := strings.TrimSuffix(line, "\r")
+		text := strings.TrimSuffix(line, "\r")
 		if lr.number == 1 {
-			key = strings.TrimPrefix(key, bom)
+			text = strings.TrimPrefix(text, bom)
 		}
-		if reason := checkKey(key); reason != "" {
+		key, reason := lr.keys.key(text)
+		if reason != "" {
 			b.invalid = append(b.invalid, badLine{lr.file, lr.number, reason})
 			continue
 		}

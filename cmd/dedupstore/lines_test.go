@@ -9,7 +9,25 @@ import (
 	"testing"
 
 	"dedupstore/store"
+	"dedupstore/urlkey"
 )
+
+// rawProfile leaves keys alone.
+var rawProfile = func() *urlkey.Profile {
+	p, err := urlkey.Parse("none")
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
+
+// rawKeys is a program whose keys are the lines of stdin as they are.
+func rawKeys(stdin io.Reader) *program { return &program{stdin: stdin, profile: rawProfile} }
+
+// rawFlags are those of a verb that makes a store of such keys.
+func rawFlags() *lineFlags {
+	return &lineFlags{adding: adding{options: store.Options{KeyProfile: rawProfile.String()}}}
+}
 
 // A cutLine is a line, its key, and why it is invalid, if it is.
 type cutLine struct{ line, key, reason string }
@@ -27,14 +45,15 @@ func cutOracle(data string) []cutLine {
 			key = strings.TrimPrefix(key, bom)
 		}
 		key = strings.TrimSuffix(key, "\r")
-		lines = append(lines, cutLine{line, key, checkKey(key)})
+		_, reason := newKeyer(rawProfile).key(key)
+		lines = append(lines, cutLine{line, key, reason})
 	}
 	return lines
 }
 
 // cutAll cuts what r yields with a lineReader, and checks the batches.
 func cutAll(t *testing.T, r io.Reader) ([]cutLine, error) {
-	lr := newLineReader("file", r, newLineBuffer())
+	lr := newLineReader("file", r, newKeyer(rawProfile), newLineBuffer())
 	var lines []cutLine
 	for {
 		if err := lr.fill(); err == io.EOF {
@@ -213,11 +232,11 @@ func BenchmarkLines(b *testing.B) {
 	for i := range 200_000 {
 		fmt.Fprintf(&data, "https://example.com/some/path/%d?page=%d\n", i, i%7)
 	}
-	buf := newLineBuffer()
+	keys, buf := newKeyer(rawProfile), newLineBuffer()
 	var batch batch
 	b.SetBytes(int64(data.Len()))
 	for b.Loop() {
-		lr := newLineReader("", bytes.NewReader(data.Bytes()), buf)
+		lr := newLineReader("", bytes.NewReader(data.Bytes()), keys, buf)
 		for lr.fill() == nil {
 			for lr.text != "" {
 				lr.cut(&batch)

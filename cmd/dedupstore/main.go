@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"dedupstore/store"
+	"dedupstore/urlkey"
 )
 
 const (
@@ -70,11 +71,12 @@ var exits = []struct {
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	dir            string // --store
-	quiet          bool   // --quiet
-	started        bool   // a verb is running: the command line was good
-	badLines       int    // lines that were passed over
-	failed         bool   // an error was reported and the run went on
+	dir            string          // --store
+	quiet          bool            // --quiet
+	profile        *urlkey.Profile // that of the store, once it is open
+	started        bool            // a verb is running: the command line was good
+	badLines       int             // lines that were passed over
+	failed         bool            // an error was reported and the run went on
 }
 
 func main() {

@@ -21,8 +21,12 @@ import (
 )
 
 // TestMain lets the test binary be the program too: "dedupstore" is in PATH
-// for scripts and for exec.Command.
+// for scripts and for exec.Command. Most tests are about lines, whatever is in
+// them: what has no profile of its own has "none".
 func TestMain(m *testing.M) {
+	if _, ok := os.LookupEnv("DEDUPSTORE_CANON"); !ok {
+		os.Setenv("DEDUPSTORE_CANON", "none")
+	}
 	testscript.Main(m, map[string]func(){"dedupstore": func() {
 		if text := os.Getenv("TEST_CLOCK"); text != "" {
 			clock = parseClock(text)
@@ -61,7 +65,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv(storeEnv, "")
+			env.Setenv("DEDUPSTORE_STORE", "")
+			env.Setenv("DEDUPSTORE_CANON", "none")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

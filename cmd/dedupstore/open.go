@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"dedupstore/store"
+	"dedupstore/urlkey"
 )
 
 // clock is what stores tell the time by. Nil: the machine's. A test puts
@@ -17,13 +19,14 @@ var clock store.Clock
 type adding struct {
 	options   store.Options
 	namespace string        // "" is the default one
+	urls      []string      // that must have keys, before a store is made
 	ttl       time.Duration // 0: that of the namespace
 }
 
 // openAdding opens the store, and the namespace in it, for adding. It makes
 // either if there is none, unless the flags forbid that.
 func (p *program) openAdding(a adding) (*store.Store, *store.Namespace, error) {
-	s, err := p.openOrMake(a.options)
+	s, err := p.openOrMake(a.options, a.urls...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,8 +52,8 @@ func (p *program) namespace(s *store.Store, name string) (*store.Namespace, erro
 }
 
 // openOrMake opens the store for adding. If there is none it makes one, which
-// it says, unless o forbids that.
-func (p *program) openOrMake(o store.Options) (*store.Store, error) {
+// it says, unless o forbids that, or one of urls would have no key in it.
+func (p *program) openOrMake(o store.Options, urls ...string) (*store.Store, error) {
 	mayMake := !o.MustExist
 	o.MustExist = true
 	s, err := p.open(o)
@@ -58,6 +61,13 @@ func (p *program) openOrMake(o store.Options) (*store.Store, error) {
 		return s, err
 	}
 	o.MustExist = false
+	o.KeyProfile = cmp.Or(o.KeyProfile, defaultProfile)
+	if p.profile, err = urlkey.Parse(o.KeyProfile); err != nil {
+		return nil, err
+	}
+	if _, err := p.keysOf(urls); err != nil {
+		return nil, err
+	}
 	if s, err = p.open(o); err == nil {
 		p.note("made a new store in %s", p.path())
 	}
@@ -71,8 +81,9 @@ func (p *program) open(o store.Options) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if profile := s.Stats().KeyProfile; !knownProfile(profile) {
-		err := fmt.Errorf("%s has keys of profile %q, which this version cannot make", p.path(), profile)
+	profile := s.Stats().KeyProfile
+	if p.profile, err = urlkey.Parse(profile); err != nil {
+		err = fmt.Errorf("%s has keys of profile %q, which this version cannot make", p.path(), profile)
 		return nil, closeStore(s, err)
 	}
 	return s, nil
@@ -82,15 +93,6 @@ func (p *program) open(o store.Options) (*store.Store, error) {
 func (p *program) openAny(o store.Options) (*store.Store, error) {
 	o.Clock = clock
 	return store.Open(p.dir, &o)
-}
-
-func knownProfile(profile string) bool {
-	for _, known := range keyProfiles {
-		if profile == known {
-			return true
-		}
-	}
-	return false
 }
 
 // closeStore closes s at the end of a run that ended with err, and returns

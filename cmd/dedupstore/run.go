@@ -52,10 +52,10 @@ const lineFlagsUsage = addFlagsUsage + `    --json                print the summ
 ` + storeFlagsUsage
 
 const lineRulesUsage = `A FILE may be plain, gzip or zstd, which its content tells; "-" is standard
-input. The key is the line without its LF and one CR before it, and, at the
-start of a file, without a byte order mark. An empty line, and one longer than
-1 MiB, is invalid: it is counted, named on stderr, and passed over. The last
-line needs no LF.
+input. The key is made of the line without its LF and one CR before it, and, at
+the start of a file, without a byte order mark, as the store's --canon says. A
+line that is empty, is longer than 1 MiB or is no URL is invalid: it is counted,
+named on stderr, and passed over. The last line needs no LF.
 `
 
 // A lineRun is one run of such a verb.
@@ -87,7 +87,7 @@ func (p *program) runLines(ctx context.Context, files []string, f *lineFlags, as
 		answers: make([]store.Answer, batchLines),
 	}
 	progress := newProgress(p)
-	err = eachBatch(ctx, files, p.stdin, func(b *batch) error {
+	err = p.eachBatch(ctx, files, func(b *batch) error {
 		err := ask(r, b)
 		if err == errReaderGone {
 			return err // as if the input had ended before this batch
