@@ -24,7 +24,7 @@ for each of the different forms, and is held together by the one form:
     merge<TAB>FORM UNDER B<TAB>LINE
     split<TAB>FORM UNDER A<TAB>LINE
 
-It holds all the different forms in memory, some 300 bytes for each URL.
+It holds the different forms in memory: some 800 bytes for each URL.
 
 ` + lineRulesUsage + `Under any profile but none, so is a line that is no absolute URL, or is longer
 than 8 KiB.
