@@ -33,6 +33,8 @@
 //   - That two URLs with different forms are different pages: no profile asks the
 //     network, or knows which of a site's parameters matter.
 //   - A public suffix list: www.co.uk becomes co.uk under crawl.
+//   - Hosts in characters that the Unicode version at hand does not know: they are
+//     refused, and may be taken by a later Go.
 //
 // A Profile may be used by any number of goroutines.
 package urlkey
