@@ -43,7 +43,7 @@ bench: ## small runs of every benchmark; docs/BENCHMARKS.md has the large ones
 	cd bench && go run . fill && go run . seen && go run . recover && go run . peers
 
 cover: ## coverage of the library's packages by all tests
-	go test -coverprofile=cover.prof -coverpkg=./store,./wal,./mmapfilter,./counting ./...
+	go test -coverprofile=cover.prof -coverpkg=./store,./wal,./mmapfilter,./counting,./urlkey ./...
 	go tool cover -func=cover.prof | tail -n 1
 
 ci: ## what CI runs

@@ -6,7 +6,7 @@ import (
 )
 
 // TestImports holds the direction of dependencies, tests aside: cmd -> store ->
-// wal, mmapfilter, counting and Pebble.
+// wal, mmapfilter, counting and Pebble; cmd -> urlkey.
 func TestImports(t *testing.T) {
 	const format = `{{.ImportPath}}{{range .Imports}} {{.}}{{end}}`
 	for line := range strings.Lines(command(t, root, "", "go", "list", "-f", format, "./...")) {
@@ -29,7 +29,8 @@ func wrongImport(of, path string) string {
 	if of == "dedupstore/fuzz" || of == "dedupstore/internal/crashfs" {
 		return "" // they import all, and only tests import them
 	}
-	leaf := of == "dedupstore/wal" || of == "dedupstore/mmapfilter" || of == "dedupstore/counting"
+	leaf := of == "dedupstore/wal" || of == "dedupstore/mmapfilter" || of == "dedupstore/counting" ||
+		of == "dedupstore/urlkey"
 	switch {
 	case strings.HasPrefix(path, "dedupstore/fuzz"), path == "dedupstore/internal/crashfs":
 		return "only tests import what is for tests"
@@ -60,6 +61,7 @@ func TestWrongImport(t *testing.T) {
 		{"dedupstore/wal", "dedupstore/mmapfilter", true},
 		{"dedupstore/mmapfilter", "dedupstore/store", true},
 		{"dedupstore/counting", "dedupstore/mmapfilter", true},
+		{"dedupstore/urlkey", "dedupstore/store", true},
 		{"dedupstore/counting", "dedupstore/internal/planted", false},
 		{"dedupstore/mmapfilter", pebble + "/vfs", true},
 		{"dedupstore/store", pebble + "/sstable", false},

@@ -1,9 +1,8 @@
 package urlkey
 
-// maxBytes is the longest URL that std and crawl take. The parser's time grows
-// with the square of the length: see TestLongestURL.
-//
-// A longer one is rare, and refused by common servers too.
+// maxBytes is the longest URL, and form, that std and crawl take. The parser's
+// time grows with the square of the length: see BenchmarkLongest. Common servers
+// refuse such lines too.
 const maxBytes = 8 << 10 // 8 KiB
 
 // Append appends the canonical form of url to dst. It fails with ErrInvalid,
@@ -43,8 +42,8 @@ func appendTo[T string | []byte](p *Profile, dst []byte, url T) ([]byte, error) 
 	return out, nil
 }
 
-// appendStd appends the form of profile std. Only if there are no marks, and no
-// userinfo, rules may leave it alone.
+// appendStd appends the form of profile std, which may be longer than maxBytes,
+// and returns marks as appendCommon does: not zero if it had to be parsed.
 func appendStd[T string | []byte](dst []byte, url T) (out []byte, marks uint8, err error) {
 	if len(url) > maxBytes {
 		return dst, 0, tooLong()

@@ -1,6 +1,9 @@
 package urlkey
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // BenchmarkAppend measures one URL of each kind, of some 70 bytes.
 func BenchmarkAppend(b *testing.B) {
@@ -26,5 +29,28 @@ func BenchmarkAppend(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkLongest measures the slowest URLs that are taken, or refused after
+// having been parsed.
+func BenchmarkLongest(b *testing.B) {
+	for _, c := range []struct{ kind, prefix, unit string }{
+		{"userinfo", "http://u", "@"},
+		{"opaque-host", "a://", "%41"},
+		{"escaped-host", "a://", "\xff"},
+		{"slashes", "a:/", "/"},
+	} {
+		b.Run(c.kind, func(b *testing.B) {
+			std := mustParse(b, "std")
+			size := maxBytes - len(c.prefix)
+			if c.unit == "\xff" {
+				size /= 3
+			}
+			url := c.prefix + strings.Repeat(c.unit, size/len(c.unit))
+			for b.Loop() {
+				std.AppendString(nil, url)
+			}
+		})
 	}
 }

@@ -10,10 +10,10 @@ func isTracking(name, _ []byte) bool {
 	return hasPrefixFold(name, "utm_") || inList(tracking, name)
 }
 
-// isSession knows the parameters that say who somebody is. The names and shapes
-// are those that the Internet Archive drops, in Heritrix (StripSessionIDs,
-// StripSessionCFIDs) and in webarchive-commons (URLRegexTransformer): sid is one
-// only with a value of 32 letters and digits, as it is also a story's number.
+// isSession knows the parameters that say who somebody is. The names are those
+// that the Internet Archive drops, in Heritrix (StripSessionIDs) and in
+// webarchive-commons (URLRegexTransformer). Like there, sid is one only with a
+// value of 32 letters and digits, as it is also a story's number.
 func isSession(name, value []byte) bool {
 	const asp = "aspsessionid" // and 8 letters that the server has chosen
 	switch {
@@ -44,8 +44,8 @@ var (
 		// Omeda, Drip.
 		"mc_cid mc_eid _hsenc _hsmi __hssc __hstc __hsfp hsctatracking mkt_tok "+
 			"ml_subscriber ml_subscriber_hash vero_conv vero_id oly_anon_id oly_enc_id __s",
-		// Others that Brave's query filter drops from any site
-		// (brave-core, components/query_filter/utils.cc).
+		// Others that Brave's query filter drops on any site, as it does most of
+		// the above (brave-core, components/query_filter/utils.cc).
 		"_branch_match_id _branch_referrer _gl _openstat at_recipient_id at_recipient_list "+
 			"bsft_clkid bsft_uid fb_action_ids fb_comment_id guce_referrer guce_referrer_sig "+
 			"mtm_cid pk_cid rb_clickid s_cid ss_email_id unicorn_click_id vgo_ee wickedid",

@@ -16,99 +16,91 @@ type Profile struct {
 	active []rule // those of crawl, in the order applied
 }
 
-// families are the profiles and their newest versions. What a version does to
-// a URL never changes: keys are stored.
-var families = []struct {
-	name    string
-	version string
-	make    func(p *Profile, on map[string]bool)
-}{
-	{"none", "1", func(p *Profile, _ map[string]bool) { p.bytes = true }},
-	{"std", "1", func(*Profile, map[string]bool) {}},
-	{"crawl", "1", func(p *Profile, on map[string]bool) {
-		for r := range rules {
-			if on[rules[r].Name] {
-				p.active = append(p.active, rule(r))
-			}
-		}
-	}},
-}
+// newest are the profiles and their newest versions. What a version does to a
+// URL never changes: keys are stored.
+var newest = map[string]string{"none": "1", "std": "1", "crawl": "1"}
 
 // Parse returns the profile of a name: "none", "std" or "crawl", of which the
 // newest version is taken, or one with its version, such as "crawl/1". Switches
 // may follow crawl: "crawl/1,+bust,-www" is crawl/1 with the rule bust and
 // without the rule www.
 func Parse(name string) (*Profile, error) {
-	family, switches, _ := strings.Cut(name, ",")
-	family, version, versioned := strings.Cut(family, "/")
-	for _, f := range families {
-		if f.name != family {
-			continue
-		}
-		if versioned && version != f.version {
-			return nil, fmt.Errorf("urlkey: unknown version %q of profile %s, known: %s", version, family, f.version)
-		}
-		p := &Profile{name: f.name + "/" + f.version}
-		on := map[string]bool{}
-		if strings.Contains(name, ",") {
-			if f.name != "crawl" {
-				return nil, fmt.Errorf("urlkey: profile %s has no switches, got %q", family, name)
-			}
-			if err := parseSwitches(switches, on); err != nil {
-				return nil, err
-			}
-		}
-		p.name += switchesName(on)
-		for _, r := range rules {
-			if _, switched := on[r.Name]; !switched {
-				on[r.Name] = r.Default
-			}
-		}
-		f.make(p, on)
+	base, switches, switched := strings.Cut(name, ",")
+	family, version, versioned := strings.Cut(base, "/")
+	known, ok := newest[family]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("urlkey: unknown profile %q, known: none, std, crawl", base)
+	case versioned && version != known:
+		return nil, fmt.Errorf("urlkey: unknown version %q of profile %s, known: %s", version, family, known)
+	case switched && family != "crawl":
+		return nil, fmt.Errorf("urlkey: profile %s has no switches, got %q", family, name)
+	}
+	p := &Profile{name: family + "/" + known, bytes: family == "none"}
+	if family != "crawl" {
 		return p, nil
 	}
-	return nil, fmt.Errorf("urlkey: unknown profile %q, known: none, std, crawl", name)
+	on, err := parseSwitches(switches, switched)
+	if err != nil {
+		return nil, err
+	}
+	for r, isOn := range on {
+		if isOn {
+			p.active = append(p.active, rule(r))
+		}
+	}
+	p.name += switchesName(on)
+	return p, nil
 }
 
-// parseSwitches reads "+bust,-www" into on.
-func parseSwitches(switches string, on map[string]bool) error {
+// parseSwitches returns which rules are on by "+bust,-www", or by default if
+// nothing is switched.
+func parseSwitches(switches string, switched bool) (on [len(rules)]bool, err error) {
+	for r := range rules {
+		on[r] = rules[r].Default
+	}
+	if !switched {
+		return on, nil
+	}
+	var seen [len(rules)]bool
 	for s := range strings.SplitSeq(switches, ",") {
 		name := strings.TrimLeft(s, "+-")
 		if len(s) != len(name)+1 {
-			return fmt.Errorf("urlkey: want a switch like +bust or -www, got %q", s)
+			return on, fmt.Errorf("urlkey: want a switch like +bust or -www, got %q", s)
 		}
-		if !slices.ContainsFunc(rules[:], func(r Rule) bool { return r.Name == name }) {
-			return fmt.Errorf("urlkey: unknown rule %q", name)
+		r := slices.IndexFunc(rules[:], func(r Rule) bool { return r.Name == name })
+		if r < 0 {
+			return on, fmt.Errorf("urlkey: unknown rule %q", name)
 		}
-		if _, twice := on[name]; twice {
-			return fmt.Errorf("urlkey: rule %s is switched twice", name)
+		if seen[r] {
+			return on, fmt.Errorf("urlkey: rule %s is switched twice", name)
 		}
-		on[name] = s[0] == '+'
+		on[r], seen[r] = s[0] == '+', true
 	}
-	return nil
+	return on, nil
 }
 
-// switchesName names the switches that differ from the default, sorted.
-func switchesName(on map[string]bool) string {
-	var differ []string
-	for _, r := range rules {
-		if v, switched := on[r.Name]; switched && v != r.Default {
-			differ = append(differ, r.Name)
+// switchesName names the switches that differ from the default, sorted by rule.
+func switchesName(on [len(rules)]bool) string {
+	var differ []string // their signs behind them
+	for r := range rules {
+		switch {
+		case on[r] && !rules[r].Default:
+			differ = append(differ, rules[r].Name+"+")
+		case !on[r] && rules[r].Default:
+			differ = append(differ, rules[r].Name+"-")
 		}
 	}
 	slices.Sort(differ)
 	var b strings.Builder
-	for _, name := range differ {
-		sign := ",-"
-		if on[name] {
-			sign = ",+"
-		}
-		b.WriteString(sign + name)
+	for _, s := range differ {
+		last := len(s) - 1
+		b.WriteString("," + s[last:] + s[:last])
 	}
 	return b.String()
 }
 
 // String is the full name of p, of at most 64 bytes: the version, and those
-// switches that differ from the version's defaults, sorted. Profiles that do the
-// same have the same name, and Parse takes it.
+// switches that differ from the version's defaults, sorted. Parse takes it, and
+// two names of the same version and rules have the same full name.
 func (p *Profile) String() string { return p.name }

@@ -33,8 +33,8 @@ const (
 
 var rules = [...]Rule{
 	ruleScheme:   {"scheme", "http is https, and has its default port", true},
-	ruleWWW:      {"www", "a leading www. of the host is dropped, if a dot is left behind it", true},
-	rulePct:      {"pct", "percent-encoding is dropped where RFC 3986 needs none, and is upper case elsewhere", true},
+	ruleWWW:      {"www", "a leading www. of the host is dropped if a dot is left behind it", true},
+	rulePct:      {"pct", "needless percent-encoding is decoded, the rest is in upper case", true},
 	ruleSession:  {"session", "session identifiers in the path and the query are dropped", true},
 	ruleTracking: {"tracking", "tracking parameters are dropped", true},
 	ruleBust:     {"bust", "cache-busting parameters are dropped", false},

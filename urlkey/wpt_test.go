@@ -36,6 +36,9 @@ func TestWPT(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", c.Input, got, err, want)
 			continue
 		}
+		if parsed, err := appendParsed(nil, c.Input); err != nil || string(parsed) != want {
+			t.Errorf("%q: parsed %q, %v, want %q", c.Input, parsed, err, want)
+		}
 		if again, err := std.Append(nil, got); err != nil || string(again) != want {
 			t.Errorf("%q: %q, and of that %q, %v", c.Input, got, again, err)
 		}

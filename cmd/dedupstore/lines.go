@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"sort"
 	"strings"
 
 	"dedupstore/store"
@@ -31,6 +32,7 @@ const (
 type batch struct {
 	lines   []string // as they came, without the LF
 	keys    []string // the keys of lines
+	places  []place  // where lines come from
 	invalid []badLine
 	failed  []error // files that could not be read to their end
 }
@@ -40,7 +42,35 @@ func (b *batch) size() int { return len(b.lines) + len(b.invalid) }
 func (b *batch) reset() {
 	clear(b.lines)
 	clear(b.keys)
-	*b = batch{lines: b.lines[:0], keys: b.keys[:0], invalid: b.invalid[:0]}
+	*b = batch{lines: b.lines[:0], keys: b.keys[:0], places: b.places[:0], invalid: b.invalid[:0]}
+}
+
+// A place says where the lines of a batch come from, beginning at an index: from
+// consecutive lines of a file.
+type place struct {
+	index  int
+	file   string
+	number int64 // from 1
+}
+
+// add adds a line that is a key.
+func (b *batch) add(line, key, file string, number int64) {
+	i := len(b.lines)
+	if last := len(b.places) - 1; last < 0 || b.places[last].file != file || b.places[last].at(i) != number {
+		b.places = append(b.places, place{i, file, number})
+	}
+	b.lines = append(b.lines, line)
+	b.keys = append(b.keys, key)
+}
+
+// at returns the number of the line at an index.
+func (p place) at(index int) int64 { return p.number + int64(index-p.index) }
+
+// bad returns the line at an index as one that is invalid after all.
+func (b *batch) bad(index int, reason string) badLine {
+	next := sort.Search(len(b.places), func(i int) bool { return b.places[i].index > index })
+	p := b.places[next-1]
+	return badLine{p.file, p.at(index), reason}
 }
 
 // A badLine is a line that is no key.
@@ -129,7 +159,6 @@ func (lr *lineReader) cut(b *batch) {
 			b.invalid = append(b.invalid, badLine{lr.file, lr.number, reason})
 			continue
 		}
-		b.lines = append(b.lines, line)
-		b.keys = append(b.keys, key)
+		b.add(line, key, lr.file, lr.number)
 	}
 }

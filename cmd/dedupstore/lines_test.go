@@ -73,6 +73,9 @@ func cutAll(t *testing.T, r io.Reader) ([]cutLine, error) {
 					lines = append(lines, cutLine{reason: bad[0].reason})
 					bad = bad[1:]
 				}
+				if l := b.bad(i, "x"); l != (badLine{"file", int64(len(lines) + 1), "x"}) {
+					t.Fatalf("line %d comes from %+v", len(lines)+1, l)
+				}
 				lines = append(lines, cutLine{line: b.lines[i], key: b.keys[i]})
 			}
 			for _, l := range bad {

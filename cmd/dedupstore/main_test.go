@@ -155,7 +155,8 @@ func TestUsageNamesFlags(t *testing.T) {
 			t.Errorf("%s: usage does not begin with its synopsis %q", cmd.Name(), cmd.Use)
 		}
 		check := func(f *pflag.Flag) {
-			if f.Name != "help" && !documented[f.Name] && cmd.Name() != "version" {
+			noStore := cmd.Name() == "version" || cmd.Name() == "canon" && f.Name == "store"
+			if f.Name != "help" && !documented[f.Name] && !noStore {
 				t.Errorf("%s: usage does not document --%s", cmd.Name(), f.Name)
 			}
 			delete(documented, f.Name)

@@ -127,7 +127,7 @@ func (p *program) report(b *batch) {
 }
 
 // summary prints t, the last line of a run that went well.
-func (p *program) summary(t tally, asJSON bool) {
+func (p *program) summary(t fmt.Stringer, asJSON bool) {
 	switch {
 	case asJSON:
 		json.NewEncoder(p.stderr).Encode(t)
