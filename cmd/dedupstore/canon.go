@@ -69,10 +69,9 @@ func newCanon(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "canon [FILE...]", Long: canonUsage + rulesUsage() + canonExamples, Args: cobra.ArbitraryArgs,
 	}
-	var profile *urlkey.Profile
 	var change profileChange
 	var asJSON bool
-	cmd.Flags().Var(newValue(&profile, "std", "NAME", urlkey.Parse), "profile", "")
+	cmd.Flags().Var(newValue(&p.profile, "std", "NAME", urlkey.Parse), "profile", "")
 	cmd.Flags().Var(newValue(&change, "", "A,B", parseChange), "diff", "")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
@@ -80,10 +79,11 @@ func newCanon(p *program) *cobra.Command {
 			return usageError(cmd, errors.New("--diff names its profiles: leave --profile out"))
 		}
 		if change.from != nil {
+			p.profile = nil // it makes two forms of each line
 			return p.canonDiff(cmd.Context(), files, change, asJSON)
 		}
-		c := &canon{program: p, profile: profile}
-		err := eachBatch(cmd.Context(), files, p.stdin, c.print)
+		c := &canon{program: p}
+		err := p.eachBatch(cmd.Context(), files, c.print)
 		if err == nil && p.failed {
 			err = errReported
 		}
@@ -110,48 +110,36 @@ func (t canonTally) String() string {
 // A canon prints canonical forms.
 type canon struct {
 	*program
-	profile *urlkey.Profile
-	out     []byte
-	tally   canonTally
+	out   []byte
+	tally canonTally
 }
 
-// print prints the forms of a batch.
+// print prints the forms of a batch, which are its keys.
 func (c *canon) print(b *batch) error {
 	c.out = c.out[:0]
-	var changed, same int64
+	var same int64
 	for i, key := range b.keys {
-		at := len(c.out)
-		out, err := c.profile.AppendString(c.out, key)
-		if err != nil {
-			b.invalid = append(b.invalid, b.bad(i, noURL(err)))
-			continue
-		}
-		if string(out[at:]) == key {
+		if strings.TrimSuffix(b.lines[i], "\r") == key {
 			same++
-		} else {
-			changed++
 		}
-		c.out = append(out, '\n')
+		c.out = append(append(c.out, key...), '\n')
 	}
 	err := writeOut(c.stdout, c.out)
 	if err == errReaderGone {
 		return err
 	}
 	c.report(b)
-	c.tally.Read += int64(len(b.failed)+len(b.invalid)) + changed + same
+	c.tally.Read += int64(b.size() + len(b.failed))
 	c.tally.Invalid += int64(len(b.invalid))
 	c.tally.Errors += int64(len(b.failed))
 	if err != nil {
-		c.tally.Errors += changed + same
+		c.tally.Errors += int64(len(b.keys))
 		return err
 	}
-	c.tally.Changed += changed
+	c.tally.Changed += int64(len(b.keys)) - same
 	c.tally.Same += same
 	return nil
 }
-
-// noURL is why a line is invalid for a profile.
-func noURL(err error) string { return strings.TrimPrefix(err.Error(), "urlkey: ") }
 
 // A profileChange is from one profile to another.
 type profileChange struct{ from, to *urlkey.Profile }

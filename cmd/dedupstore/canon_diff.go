@@ -72,7 +72,7 @@ func (p *program) canonDiff(ctx context.Context, files []string, change profileC
 		program: p, from: newForms(change.from), to: newForms(change.to),
 		lines: map[formPair]string{},
 	}
-	err := eachBatch(ctx, files, p.stdin, d.gather)
+	err := p.eachBatch(ctx, files, d.gather)
 	if err == nil {
 		err = d.print()
 	}
@@ -95,7 +95,7 @@ func (d *canonDiff) gather(b *batch) error {
 			to, err = d.to.number(key)
 		}
 		if err != nil {
-			b.invalid = append(b.invalid, b.bad(i, noURL(err)))
+			b.invalid = append(b.invalid, b.bad(i, reasonOf(err)))
 			continue
 		}
 		pair := formPair{from, to}

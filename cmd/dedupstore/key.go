@@ -16,7 +16,7 @@ const defaultProfile = "std/1"
 
 // A keyer makes keys by one profile. It is for one goroutine.
 type keyer struct {
-	profile *urlkey.Profile
+	profile *urlkey.Profile // nil: a key is the text
 	form    []byte
 }
 
@@ -29,6 +29,8 @@ func (k *keyer) key(text string) (key, reason string) {
 		return "", "empty"
 	case len(text) > store.MaxKeyBytes:
 		return "", "longer than 1 MiB"
+	case k.profile == nil:
+		return text, ""
 	}
 	form, err := k.profile.AppendString(k.form[:0], text)
 	if err != nil {

@@ -73,7 +73,7 @@ type program struct {
 	stdout, stderr io.Writer
 	dir            string          // --store
 	quiet          bool            // --quiet
-	profile        *urlkey.Profile // that of the store, once it is open
+	profile        *urlkey.Profile // that of the store, once it is open; nil: bytes as they are
 	started        bool            // a verb is running: the command line was good
 	badLines       int             // lines that were passed over
 	failed         bool            // an error was reported and the run went on
