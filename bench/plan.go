@@ -19,7 +19,7 @@ type planner struct {
 	in    store.PlanInput
 	clock simulated
 
-	peak     store.DiskStats   // as Stats has it while URLs are added
+	peak     int64             // the most that all files have taken until Close
 	memory   store.MemoryStats // at the end of that
 	anon     int64             // the process's, then
 	device   int64             // bytes written to devices until Close
@@ -72,7 +72,7 @@ func (p *planner) measure() error {
 	wrote, began := deviceBytes(), time.Now()
 	stop := make(chan struct{})
 	var watcher sync.WaitGroup
-	watcher.Go(func() { p.watch(s, stop) })
+	watcher.Go(func() { p.watch(stop) })
 	keys, answers := make([]string, p.batch), make([]store.Answer, p.batch)
 	for i := 0; i < total && err == nil; i += p.batch {
 		for j := range keys {
@@ -104,10 +104,9 @@ func (p *planner) measure() error {
 	return err
 }
 
-// watch notes the most that the store has taken. Stats does not know of a bitmap
-// that is being built, nor of tables that wait to be ingested or removed: the
-// whole is that of the files.
-func (p *planner) watch(s *store.Store, stop <-chan struct{}) {
+// watch notes the most that all files have taken. Stats would not do: it does not
+// know of a bitmap that is being built, nor of tables that are to be removed.
+func (p *planner) watch(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -115,9 +114,8 @@ func (p *planner) watch(s *store.Store, stop <-chan struct{}) {
 		case <-time.After(20 * time.Millisecond):
 		}
 		// A file may be gone between two looks.
-		if bytes, err := diskBytes(p.dir); err == nil && bytes > p.peak.Total {
-			p.peak = s.Stats().Disk
-			p.peak.Total = bytes
+		if bytes, err := diskBytes(p.dir); err == nil {
+			p.peak = max(p.peak, bytes)
 		}
 	}
 }
@@ -150,11 +148,7 @@ func (p *planner) compare() error {
 		{"rest: bitmap", plan.Disk.Bitmap, d.Bitmap},
 		{"rest: segment filters", plan.Disk.Filters, d.Filters},
 		{"rest: all files", plan.Disk.Total, p.rest},
-		{"peak: Pebble", plan.Peak.Pebble, p.peak.Pebble},
-		{"peak: bitmap", plan.Peak.Bitmap, p.peak.Bitmap},
-		{"peak: segment filters", plan.Peak.Filters, p.peak.Filters},
-		{"peak: log", plan.Peak.Log, p.peak.Log},
-		{"peak: all files", plan.Peak.Total, p.peak.Total},
+		{"peak: all files", plan.Peak.Total, p.peak},
 		{"written to devices in a day", plan.DeviceBytesPerDay, p.device},
 	} {
 		fmt.Printf("%-28s %14d %14d %8.2f\n", line.name, line.planned, line.measured, float64(line.planned)/float64(line.measured))

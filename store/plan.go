@@ -171,10 +171,10 @@ func (r *plannedRun) fill() {
 	for r.added < total {
 		n := min(step, total-r.added)
 		r.drop(n)
-		r.buildBitmap(n)
+		replaced := r.buildBitmap(n)
 		r.flush(n)
+		r.note(n, min(step, total-r.added), replaced)
 		r.buildFilters()
-		r.note(n, 0)
 	}
 }
 
@@ -186,18 +186,20 @@ func (r *plannedRun) live() (n uint64) {
 	return n
 }
 
-// buildBitmap does what wantsBitmapLocked wants before a flush of n words.
-func (r *plannedRun) buildBitmap(n uint64) {
+// buildBitmap does what wantsBitmapLocked wants before a flush of n words, and
+// returns the bytes of the bitmap that was replaced.
+func (r *plannedRun) buildBitmap(n uint64) (replaced int64) {
 	live := r.live() + n
 	if live+r.dead <= r.capacity {
-		return
+		return 0
 	}
+	replaced = filterFileBytes(r.capacity)
 	next := capacityFor(live, tooSmall, r.capacity, uint64(r.in.ExpectedURLs), r.dead > 0)
-	r.note(n, r.bitmapBytes(next))
 	for ; r.capacity < next; r.capacity *= 2 {
 		r.growths++
 	}
 	r.dead = 0
+	return replaced
 }
 
 // flush brings n words.

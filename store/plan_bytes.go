@@ -61,14 +61,15 @@ func (r *plannedRun) merges(words uint64) (times, merged uint64) {
 // mergedFlushes are as many sublevels as pebbleOptions has Pebble merge at once.
 const mergedFlushes = 4
 
-func (r *plannedRun) bitmapBytes(capacity uint64) int64 {
+// filterFileBytes is the size of the file of a bitmap or a segment filter.
+func filterFileBytes(capacity uint64) int64 {
 	return mmapfilter.ParamsFor(capacity, 0).FileBytes()
 }
 
 func (r *plannedRun) filterBytes() (bytes int64) {
 	for _, sp := range r.spans {
 		if sp.capacity > 0 {
-			bytes += mmapfilter.ParamsFor(max(sp.capacity, minFilterCapacity), 0).FileBytes()
+			bytes += filterFileBytes(max(sp.capacity, minFilterCapacity))
 		}
 	}
 	return bytes
@@ -81,7 +82,7 @@ const logAheadBytes = 4 << 20
 // disk is what the store takes at rest.
 func (r *plannedRun) disk() DiskStats {
 	return total(DiskStats{
-		Pebble: r.tables(), Bitmap: r.bitmapBytes(r.capacity), Filters: r.filterBytes(), Reserve: reserveBytes,
+		Pebble: r.tables(), Bitmap: filterFileBytes(r.capacity), Filters: r.filterBytes(), Reserve: reserveBytes,
 	})
 }
 
@@ -90,19 +91,20 @@ func total(d DiskStats) DiskStats {
 	return d
 }
 
-// note notes what the store takes after a flush of n words, if that is the most
-// so far: with a bitmap that is being built, the tables of the span that are
-// being merged, and the log files of the memtable that was flushed, of the one
-// that has filled meanwhile, and of the next.
-func (r *plannedRun) note(n uint64, building int64) {
-	var merging uint64
-	if last := len(r.spans) - 1; last >= 0 {
-		_, merging = r.merges(r.spans[last].words)
+// note notes what the store takes when n words have been flushed, if that is the
+// most so far: with the bitmap that is being replaced, the tables of the span that
+// are being merged, and the log files of the memtable that was flushed, of the
+// next one with the words that have come meanwhile, and of the one after.
+func (r *plannedRun) note(n, next uint64, replaced int64) {
+	last := r.spans[len(r.spans)-1].words
+	times, merging := r.merges(last)
+	if before, _ := r.merges(last - min(n, last)); before == times {
+		merging = 0
 	}
 	d := total(DiskStats{
 		Pebble: r.tables() + int64(tableBytesOf(merging)),
-		Bitmap: r.bitmapBytes(r.capacity) + building, Filters: r.filterBytes(),
-		Log: int64(2*min(n, r.memtable)*8) + logAheadBytes, Reserve: reserveBytes,
+		Bitmap: filterFileBytes(r.capacity) + replaced, Filters: r.filterBytes(),
+		Log: int64(min(n, r.memtable)+min(next, r.memtable))*8 + logAheadBytes, Reserve: reserveBytes,
 	})
 	if d.Total > r.peak.Total {
 		r.peak = d
@@ -121,7 +123,7 @@ func (r *plannedRun) memory() MemoryStats {
 		Memtables:  2 * slots * slotBytes,
 		Cache:      mem * cacheShare / 64,
 		BlockCache: max(mem*blockShare/64, minCacheBytes),
-		FileBacked: r.bitmapBytes(r.capacity) + r.filterBytes(),
+		FileBacked: filterFileBytes(r.capacity) + r.filterBytes(),
 	}
 	m.Anonymous = m.Memtables + m.Cache + m.BlockCache
 	return m
@@ -153,10 +155,10 @@ func (r *plannedRun) deviceBytes() int64 {
 		all := float64(bytes) / devicePageBytes
 		return writes * devicePageBytes * all * -math.Expm1(-n/writes/all)
 	}
-	bitmap := r.bitmapBytes(r.capacity)
+	bitmap := filterFileBytes(r.capacity)
 	filters := pages(bitmap)
 	if open.capacity > 0 {
-		filters += pages(mmapfilter.ParamsFor(open.capacity, 0).FileBytes())
+		filters += pages(filterFileBytes(open.capacity))
 	}
 	// A bitmap is built when the last one is full: of what has left, or, twice the
 	// size, of as many as it holds.
