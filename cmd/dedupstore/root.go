@@ -28,12 +28,13 @@ const rootUsage = `dedupstore remembers which URLs it has seen, exactly and dura
     dedupstore compact             merge the tables of a store
     dedupstore grow --urls N       make the bitmap of a store larger
     dedupstore plan --urls N       say what a store takes, beside others
+    dedupstore bench [FILE]        measure a store on this machine
     dedupstore inspect WHAT FILE   print what a file of a store says
     dedupstore version             print the version
     dedupstore completion SHELL    print a completion script
     dedupstore help [COMMAND]      print this, or what a command does
 
-Every command but plan and the last three takes:
+Every command but plan, bench and the last three takes:
 
     --store DIR    the store (default: $DEDUPSTORE_STORE, else ./seen.store)
     --quiet        say nothing on stderr but errors
@@ -87,7 +88,7 @@ func newRoot(p *program) *cobra.Command {
 	root.AddCommand(
 		newFilter(p), newImport(p), newAdd(p), newCheck(p), newForget(p),
 		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p), newInspect(p),
-		newPlan(p),
+		newPlan(p), newBench(p),
 		newVersion(p),
 	)
 	return root
