@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"math"
 
 	"dedupstore/mmapfilter"
@@ -42,10 +43,15 @@ const (
 	blockOverhead = 115
 )
 
-// tables are what all words take.
+// tables are what all words take. Small spans leave by range tombstones, and their
+// words with a merge: until then there may be as many of them as there are live
+// ones.
 func (r *plannedRun) tables() (bytes int64) {
 	for _, sp := range r.spans {
 		bytes += int64(tableBytesOf(sp.words))
+	}
+	if r.expires() && r.perSpan < uint64(cmp.Or(r.in.exciseWords, exciseWords)) {
+		bytes *= 2
 	}
 	return bytes
 }

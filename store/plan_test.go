@@ -24,7 +24,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, clock := clocked(onDisk(t))
-			w.exciseWords = 1000 // spans are small here
+			w.exciseWords, c.in.exciseWords = 1000, 1000 // spans are small here
 			w.o.MemoryBytes, w.o.ExpectedURLs, w.o.TTL = c.in.MemoryBytes, c.in.ExpectedURLs, c.in.TTL
 			s := w.open()
 			const batch = 1000

@@ -28,8 +28,9 @@ Measure a store on this machine, with the lines of FILE, plain, gzip or zstd,
 "-" for standard input, or with made-up URLs of 70 bytes: how many a second are
 added, added again, checked, and checked that were never added, how long a
 batch of 1000 takes and how long a single call, and what the store takes of
-disk and memory. The URLs are held in memory. The store is a new one, closed
-and opened again after the adds, and removed at the end; no other is touched.
+disk and memory. The URLs are held in memory. The store is a new one and removed
+at the end; no other is touched. After the adds it is closed and opened again:
+"add again" reads tables, with empty caches, and "check" finds them full.
 
     --urls N              URLs to make up, or lines of FILE to take: 1e6, 20M,
                           1_000_000 (default: 2 million, or all of FILE). Fewer
