@@ -12,7 +12,7 @@ import (
 type load struct {
 	source  string   // what it came from
 	keys    []string // added, as they come; lines of a file may be the same
-	unknown []string // never added
+	unknown []string // never added; benchURLs at most
 }
 
 // generatedSource is the source of URLs that were made up.
@@ -20,10 +20,12 @@ const generatedSource = "generated"
 
 // generateLoad makes n distinct URLs, of 70 bytes or so.
 func generateLoad(n int64) *load {
-	l := &load{source: generatedSource, keys: make([]string, n), unknown: make([]string, n)}
+	l := &load{source: generatedSource, keys: make([]string, n), unknown: make([]string, min(n, benchURLs))}
 	for i := range l.keys {
 		l.keys[i] = generatedURL(uint64(i))
-		l.unknown[i] = generatedURL(uint64(i) + uint64(n))
+	}
+	for i := range l.unknown {
+		l.unknown[i] = generatedURL(uint64(n) + uint64(i))
 	}
 	return l
 }
@@ -47,7 +49,9 @@ func readLoad(ctx context.Context, name string, stdin io.Reader, n int64) (*load
 	err := eachBatch(ctx, []string{name}, stdin, func(b *batch) error {
 		for _, key := range b.keys[:min(int64(len(b.keys)), n-int64(len(l.keys)))] {
 			l.keys = append(l.keys, key)
-			l.unknown = append(l.unknown, key+"\x00")
+			if len(l.unknown) < benchURLs {
+				l.unknown = append(l.unknown, key+"\x00")
+			}
 		}
 		switch {
 		case len(b.failed) > 0:
