@@ -171,7 +171,8 @@ func (r *plannedRun) spansOfTTL() float64 { return float64(r.in.TTL) / float64(r
 func (r *plannedRun) fill() {
 	total := uint64(r.in.URLs)
 	if r.expires() {
-		total = uint64((3*math.Floor(r.spansOfTTL()) + 1.5 + r.spansOfTTL() - math.Floor(r.spansOfTTL())) * float64(r.perSpan))
+		spans := r.spansOfTTL()
+		total = uint64((spans + 1.5 + 2*math.Floor(spans)) * float64(r.perSpan))
 	}
 	step := max(r.memtable, total/maxPlanSteps)
 	for r.added < total {
@@ -183,6 +184,9 @@ func (r *plannedRun) fill() {
 		r.buildFilters()
 	}
 	r.drop(0)
+	if rest := r.disk(); rest.Total > r.peak.Total {
+		r.peak = rest
+	}
 }
 
 // live are the words that have not left.
@@ -202,10 +206,10 @@ func (r *plannedRun) buildBitmap(n uint64) (replaced int64) {
 	}
 	replaced = filterFileBytes(r.capacity)
 	next := capacityFor(live, tooSmall, r.capacity, uint64(r.in.ExpectedURLs), r.dead > 0)
-	for ; r.capacity < next; r.capacity *= 2 {
+	for c := r.capacity; c < next; c *= 2 {
 		r.growths++
 	}
-	r.dead = 0
+	r.capacity, r.dead = next, 0
 	return replaced
 }
 

@@ -134,3 +134,21 @@ func TestPlanInput(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanAny goes through inputs of all sizes: none panics, and many more URLs
+// do not take less.
+func TestPlanAny(t *testing.T) {
+	for _, memory := range []int64{MinMemoryBytes, 1 << 30, 1 << 40} {
+		for _, ttl := range []time.Duration{1, time.Second, time.Hour, 1000 * time.Hour, Forever / 2, Forever} {
+			before := int64(0)
+			for urls := int64(1); urls <= MaxExpectedURLs; urls *= 37 {
+				p, err := NewPlan(PlanInput{URLs: urls, TTL: ttl, MemoryBytes: memory, NewPerDay: urls})
+				must(t, err)
+				if p.Disk.Pebble < before || p.DeviceBytesPerDay <= 0 || p.Peak.Total < p.Disk.Total {
+					t.Errorf("%d URLs, %v, %d bytes: got %+v", urls, ttl, memory, p)
+				}
+				before = p.Disk.Pebble / 3 // small spans are planned for twice
+			}
+		}
+	}
+}

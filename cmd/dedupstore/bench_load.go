@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"dedupstore/store"
 )
 
 // A load is what bench asks the store about. All of it is made before the clock
@@ -49,7 +51,7 @@ func readLoad(ctx context.Context, name string, stdin io.Reader, n int64) (*load
 	err := eachBatch(ctx, []string{name}, stdin, func(b *batch) error {
 		for _, key := range b.keys[:min(int64(len(b.keys)), n-int64(len(l.keys)))] {
 			l.keys = append(l.keys, key)
-			if len(l.unknown) < benchURLs {
+			if len(l.unknown) < benchURLs && len(key) < store.MaxKeyBytes {
 				l.unknown = append(l.unknown, key+"\x00")
 			}
 		}
