@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-const usage = `Usage: bench fill|grow|seen|expire|recover|peers [FLAGS]
+const usage = `Usage: bench fill|grow|seen|expire|plan|recover|peers [FLAGS]
 
     fill       add n distinct URLs, a line for each tenth
     grow       add n distinct URLs to a store of default options: bytes on disk,
@@ -18,6 +18,7 @@ const usage = `Usage: bench fill|grow|seen|expire|recover|peers [FLAGS]
     seen       a stream in which 80 % of the URLs were seen before
     expire     a store in which as many URLs expire as are added: rates, bytes,
                the bitmap, and lookups beside drops
+    plan       what a store takes of memory and disk, planned beside measured
     recover    the time of an open after kill -9 and after Close, cold
     peers      the store, Go's map, a Bloom filter and embedded databases, in
                turns, as one markdown table
@@ -41,7 +42,7 @@ func run(args []string) error {
 	}
 	for name, cmd := range map[string]func([]string) error{
 		"fill": fillCommand, "grow": growCommand, "seen": seenCommand, "recover": recoverCommand, "peers": peersCommand,
-		"expire": expireCommand,
+		"expire": expireCommand, "plan": planCommand,
 	} {
 		if args[0] == name {
 			return cmd(args[1:])

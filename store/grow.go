@@ -128,13 +128,19 @@ func (s *Store) wantsSubtractedLocked(l *load, n need, capacity uint64) bool {
 // capacityLocked is what a bitmap that is built from Pebble is made for.
 func (s *Store) capacityLocked(l *load, n need, now uint64) uint64 {
 	r := s.mu.registry
-	live, capacity := l.live, max(now, r.floor)
+	return capacityFor(l.live, n, now, r.floor, r.dead+l.over > 0)
+}
+
+// capacityFor is what a bitmap of so many live words is made for, after one of
+// the capacity now; dead says that words have left.
+func capacityFor(live uint64, n need, now, floor uint64, dead bool) uint64 {
+	capacity := max(now, floor)
 	if n != none {
-		for capacity/2 >= max(r.floor, 1) && live <= capacity/shrinkShare {
+		for capacity/2 >= max(floor, 1) && live <= capacity/shrinkShare {
 			capacity /= 2
 		}
 	}
-	for capacity < live || r.dead+l.over > 0 && n == tooSmall && capacity-live < capacity/deadShare {
+	for capacity < live || dead && n == tooSmall && capacity-live < capacity/deadShare {
 		capacity *= 2
 	}
 	return capacity

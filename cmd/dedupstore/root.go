@@ -23,13 +23,15 @@ const rootUsage = `dedupstore remembers which URLs it has seen, exactly and dura
     dedupstore repair              say what can be had back of it, and do it
     dedupstore compact             merge the tables of a store
     dedupstore grow --urls N       make the bitmap of a store larger
+    dedupstore plan --urls N       say what a store takes, beside others
+    dedupstore bench [FILE]        measure a store on this machine
     dedupstore inspect WHAT FILE   print what a file of a store says
     dedupstore canon [FILE...]     print URLs in canonical form, or compare forms
     dedupstore version             print the version
     dedupstore completion SHELL    print a completion script
     dedupstore help [COMMAND]      print this, or what a command does
 
-Every command but the last four takes:
+Every command but plan, bench and the last four takes:
 
     --store DIR    the store (default: ./seen.store)
     --quiet        say nothing on stderr but errors
@@ -87,8 +89,8 @@ func newRoot(p *program) *cobra.Command {
 	flags.BoolVar(&p.quiet, "quiet", false, "")
 	root.AddCommand(
 		newFilter(p), newImport(p), newAdd(p), newCheck(p), newForget(p),
-		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p), newInspect(p),
-		newCanon(p), newVersion(p),
+		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p),
+		newPlan(p), newBench(p), newInspect(p), newCanon(p), newVersion(p),
 	)
 	return root
 }
