@@ -63,9 +63,6 @@ func newIdentity(o *Options) (*identity, error) {
 	if d.hasher.hash == HashDefault {
 		d.hasher.hash = HashSipHash
 	}
-	if d.profile == "" {
-		d.profile = defaultKeyProfile
-	}
 	return d, nil
 }
 
@@ -180,7 +177,7 @@ func (d *identity) checkOptions(o *Options) error {
 	if o.Hash != HashDefault && o.Hash != d.hasher.hash {
 		return &MismatchError{Field: "hash", Stored: d.hasher.hash.String(), Asked: o.Hash.String()}
 	}
-	if o.KeyProfile != "" && o.KeyProfile != d.profile {
+	if o.KeyProfile != AnyKeyProfile && o.KeyProfile != d.profile {
 		return &MismatchError{Field: "key profile", Stored: d.profile, Asked: o.KeyProfile}
 	}
 	return nil

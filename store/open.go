@@ -89,7 +89,7 @@ func openLocked(o *Options, dir string) (*Store, error) {
 	path := o.seams.FS.PathJoin(dir, identityName)
 	id, err := readIdentity(o.seams.FS, path)
 	made := false
-	if errors.Is(err, ErrNotExist) && !o.MustExist && !o.ReadOnly {
+	if errors.Is(err, ErrNotExist) && !o.MustExist && !o.ReadOnly && o.KeyProfile != AnyKeyProfile {
 		if err := create(o, dir); err != nil {
 			return nil, openError("create", dir, err)
 		}

@@ -104,6 +104,10 @@ const (
 	maxKeyProfileBytes  = 64
 )
 
+// AnyKeyProfile is the Options.KeyProfile of who brings no URLs, or reads
+// Stats.KeyProfile and makes keys by that. It makes no store, as with MustExist.
+const AnyKeyProfile = "*"
+
 // Options are the settings of a store. The zero value, or a nil pointer, is
 // a safe default. Open copies what it is given and never writes into it.
 type Options struct {
@@ -120,8 +124,10 @@ type Options struct {
 	// store has; another one that differs is refused (ErrOptionsMismatch).
 	Hash Hash
 	// KeyProfile names how the caller turns a URL into a key, for example
-	// "none/1": opaque to the store, recorded at creation, at most 64 bytes.
-	// Empty takes what an existing store has, and "none/1" for a new one.
+	// "std/1" of package urlkey: opaque to the store, recorded at creation, at most
+	// 64 bytes. Default: "none/1", the URL as it is. A store whose keys were made
+	// in another way is refused (ErrOptionsMismatch): every URL would be new in it.
+	// AnyKeyProfile opens it all the same.
 	KeyProfile string
 
 	// Durability is the level that answers are given at. Default: Interval.
@@ -189,6 +195,9 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		c = *o
 	}
+	if c.KeyProfile == "" {
+		c.KeyProfile = defaultKeyProfile
+	}
 	if c.Durability == DurabilityDefault {
 		c.Durability = Interval
 	}
@@ -227,6 +236,9 @@ func (o *Options) validate() error {
 	}
 	if o.ReadOnly && o.MustCreate {
 		bad("ReadOnly and MustCreate exclude each other")
+	}
+	if o.KeyProfile == AnyKeyProfile && o.MustCreate {
+		bad("a store cannot be made with AnyKeyProfile")
 	}
 	if int(o.Hash) >= len(hashNames) {
 		bad("unknown hash %d", o.Hash)

@@ -417,7 +417,8 @@ func TestRealfsMismatch(t *testing.T) {
 		o    Options
 		want MismatchError
 	}{
-		{Options{Hash: HashXXH64}, MismatchError{"hash", "siphash", "xxh64"}},
+		{Options{Hash: HashXXH64, KeyProfile: "mine/1"}, MismatchError{"hash", "siphash", "xxh64"}},
+		{Options{}, MismatchError{"key profile", "mine/1", "none/1"}},
 		{Options{KeyProfile: "none/1"}, MismatchError{"key profile", "mine/1", "none/1"}},
 	} {
 		for _, readOnly := range []bool{false, true} {

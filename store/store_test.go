@@ -313,8 +313,10 @@ func TestOptionsMismatch(t *testing.T) {
 		o             Options
 		field, stored string
 	}{
-		{Options{Hash: HashSipHash}, "hash", "xxh64"},
+		{Options{Hash: HashSipHash, KeyProfile: "std/1"}, "hash", "xxh64"},
+		{Options{KeyProfile: "crawl/1"}, "key profile", "std/1"},
 		{Options{KeyProfile: "none/1"}, "key profile", "std/1"},
+		{Options{}, "key profile", "std/1"},
 	} {
 		o := w.options()
 		o.Hash, o.KeyProfile = tc.o.Hash, tc.o.KeyProfile
@@ -325,7 +327,7 @@ func TestOptionsMismatch(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	w.o.Hash, w.o.KeyProfile = HashDefault, ""
+	w.o.Hash, w.o.KeyProfile = HashDefault, AnyKeyProfile
 	if x := w.open().Stats(); x.Hash != "xxh64" || x.KeyProfile != "std/1" {
 		t.Errorf("got hash %s and profile %s", x.Hash, x.KeyProfile)
 	}

@@ -91,7 +91,7 @@ func (p *program) open(o store.Options) (*store.Store, error) {
 
 // openAny opens the store, whatever its keys are.
 func (p *program) openAny(o store.Options) (*store.Store, error) {
-	o.Clock = clock
+	o.Clock, o.KeyProfile = clock, cmp.Or(o.KeyProfile, store.AnyKeyProfile)
 	return store.Open(p.dir, &o)
 }
 
