@@ -23,14 +23,7 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 	// A page of the map that the disk cannot read is a fault at the load. 10 ns
 	// for a part make it an error of the look, instead of the process's end.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			if err = st.fault(r); err == nil {
-				panic(r)
-			}
-			s.kick()
-		}
-	}()
+	defer s.recoverFault(st, &err)
 	p.mix()
 	p.now = s.now()
 	s.touch(st, p.words)
@@ -93,6 +86,16 @@ func (s *Store) look(p *part) (epoch uint64, same bool, err error) {
 		st = s.current.Load() // the epoch of after the look, not of before it
 	}
 	return st.epoch, s.current.Load() == st, nil
+}
+
+// recoverFault, deferred, makes an error of a page that could not be read.
+func (s *Store) recoverFault(st *state, err *error) {
+	if r := recover(); r != nil {
+		if *err = st.fault(r); *err == nil {
+			panic(r)
+		}
+		s.kick()
+	}
 }
 
 // fault is the error of a fault in a filter's mapping, nil for any other panic.

@@ -3,8 +3,9 @@ package urlkey
 // A Change is what one rule has done to a URL. The rule "std" is what every
 // profile but none does first.
 type Change struct {
-	Rule     string
-	From, To string // the whole URL before and after
+	Rule string `json:"rule"`
+	From string `json:"from"` // the whole URL before
+	To   string `json:"to"`   // and after
 }
 
 // Explain returns the canonical form of url and the rules that changed it, in

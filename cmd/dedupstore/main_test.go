@@ -103,7 +103,7 @@ func scriptHold(ts *testscript.TestScript, _ bool, args []string) {
 		interval, err = time.ParseDuration(args[1])
 		ts.Check(err)
 	}
-	o := &store.Options{MustExist: true}
+	o := &store.Options{MustExist: true, KeyProfile: store.AnyKeyProfile}
 	store.SetSeams(o, seam.Seams{StatusInterval: interval})
 	s, err := store.Open(ts.MkAbs(args[0]), o)
 	ts.Check(err)

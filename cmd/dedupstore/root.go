@@ -14,6 +14,7 @@ const rootUsage = `dedupstore remembers which URLs it has seen, exactly and dura
     dedupstore import FILE...      remember lines, print nothing
     dedupstore add URL...          remember URLs, print new or seen for each
     dedupstore check [URL...]      print new or seen for each, remember nothing
+    dedupstore why URL...          say why a URL is answered as it is
     dedupstore forget [URL...]     make URLs new again, or those of a namespace
     dedupstore create              make an empty store, or a namespace
     dedupstore namespaces          list the namespaces of a store
@@ -88,7 +89,7 @@ func newRoot(p *program) *cobra.Command {
 	flags.Var(newValue(&p.dir, defaultStore, "DIR", parseDir), "store", "")
 	flags.BoolVar(&p.quiet, "quiet", false, "")
 	root.AddCommand(
-		newFilter(p), newImport(p), newAdd(p), newCheck(p), newForget(p),
+		newFilter(p), newImport(p), newAdd(p), newCheck(p), newWhy(p), newForget(p),
 		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p),
 		newPlan(p), newBench(p), newInspect(p), newCanon(p), newVersion(p),
 	)
