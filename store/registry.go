@@ -33,6 +33,8 @@ type registry struct {
 	// listed is what a replay has read of the lists in front of a bitmap's
 	// record.
 	listed map[segmentID]segmentState
+	// byName is made when a replay asks for the first name.
+	byName map[string]uint32
 }
 
 // anyIncarnation is that of a segment whose words are looked for under each: a

@@ -78,6 +78,9 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 		if id > r.nextNamespace {
 			return fmt.Errorf("it names namespace %d, and the next id is %d", id, r.nextNamespace)
 		}
+		if err := r.checkName(id, row.name); err != nil {
+			return err
+		}
 		r.setNamespace(id, row)
 	case recordClock:
 		clock, err := decodeClock(rec.Payload)
@@ -109,6 +112,25 @@ func (r *registry) replay(m *memtable, rec wal.Record) error {
 	default:
 		return fmt.Errorf("%w: kind of record %d", ErrVersion, rec.Kind)
 	}
+	return nil
+}
+
+// checkName refuses the name of another namespace, and another name than a
+// namespace has.
+func (r *registry) checkName(id uint32, name string) error {
+	if r.byName == nil {
+		r.byName = make(map[string]uint32, len(r.namespaces))
+		for id, row := range r.namespaces {
+			r.byName[row.name] = id
+		}
+	}
+	if row, ok := r.namespaces[id]; ok && row.name != name {
+		return fmt.Errorf("it names namespace %d %q, which is %q", id, name, row.name)
+	}
+	if other, ok := r.byName[name]; ok && other != id {
+		return fmt.Errorf("it gives namespace %d the name of %d, %q", id, other, name)
+	}
+	r.byName[name] = id
 	return nil
 }
 
