@@ -2,7 +2,7 @@ package main
 
 // A stream is cut into lines here. The rule: which lines come out depends on
 // the bytes alone, never on how many of them one Read returned; and a line
-// comes out as soon as its LF has been read.
+// comes out as soon as its end has been read.
 
 import (
 	"bytes"
@@ -27,12 +27,22 @@ const (
 	maxHeld = store.MaxKeyBytes + len(bom) + len("\r")
 )
 
+// A lineRule says what a line is, and what of it is the key.
+type lineRule struct {
+	end byte // of a line, 0 or LF
+	key keyRule
+}
+
+// plainLines are the lines of a text.
+var plainLines = lineRule{end: '\n'}
+
 // A batch is what goes through the store at once: at most batchLines lines.
 type batch struct {
-	lines   []string // as they came, without the LF
-	keys    []string // the keys of lines
-	invalid []badLine
-	failed  []error // files that could not be read to their end
+	lines   []string  // as they came, without their end
+	keys    []string  // the keys of lines
+	invalid []badLine // in their order
+	failed  []error   // files that could not be read to their end
+	last    place     // of the last line
 }
 
 func (b *batch) size() int { return len(b.lines) + len(b.invalid) }
@@ -40,52 +50,51 @@ func (b *batch) size() int { return len(b.lines) + len(b.invalid) }
 func (b *batch) reset() {
 	clear(b.lines)
 	clear(b.keys)
+	clear(b.invalid)
 	*b = batch{lines: b.lines[:0], keys: b.keys[:0], invalid: b.invalid[:0]}
 }
 
-// A badLine is a line that is no key.
-type badLine struct {
+// A place is where a line came from.
+type place struct {
 	file   string
 	number int64 // from 1
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.number) }
+
+// A badLine is a line that has no key.
+type badLine struct {
+	place
+	line   string // as it came, or the start of one that is too long
+	before int    // as many of the batch's lines came before it
 	reason string
 }
 
 func (l badLine) String() string {
-	return fmt.Sprintf("%s:%d: line is %s, passed over", l.file, l.number, l.reason)
-}
-
-// checkKey says why a key cannot be one, or "".
-func checkKey(key string) string {
-	switch {
-	case key == "":
-		return "empty"
-	case len(key) > store.MaxKeyBytes:
-		return "longer than 1 MiB"
-	}
-	return ""
+	return fmt.Sprintf("%v: line is %s, passed over", l.place, l.reason)
 }
 
 // A lineReader cuts one stream into lines.
 type lineReader struct {
-	file   string // what messages call the stream
-	r      io.Reader
-	buf    []byte
-	held   int    // buf[:held] is the start of a line whose end is not read
-	text   string // whole lines that are read and not handed out
-	number int64  // lines handed out
-	err    error  // what the last Read returned
+	place // what messages call the stream, and lines handed out
+	rule  lineRule
+	r     io.Reader
+	buf   []byte
+	held  int    // buf[:held] is the start of a line whose end is not read
+	text  string // whole lines that are read and not handed out
+	err   error  // what the last Read returned
 }
 
 // newLineReader uses buf, made by newLineBuffer, which may be used again
 // when the reader is done.
-func newLineReader(file string, r io.Reader, buf []byte) *lineReader {
-	return &lineReader{file: file, r: r, buf: buf}
+func newLineReader(file string, r io.Reader, rule lineRule, buf []byte) *lineReader {
+	return &lineReader{place: place{file: file}, rule: rule, r: r, buf: buf}
 }
 
 func newLineBuffer() []byte { return make([]byte, maxHeld+1+readBytes) }
 
 // fill reads until at least one line is whole. It returns io.EOF at the end
-// of the stream, after the last line, which needs no LF.
+// of the stream, after the last line, which needs no end.
 func (lr *lineReader) fill() error {
 	for lr.text == "" {
 		if lr.err != nil {
@@ -96,23 +105,23 @@ func (lr *lineReader) fill() error {
 	return nil
 }
 
-// read makes one Read. After an error other than io.EOF a line without LF is
+// read makes one Read. After an error other than io.EOF a line without an end is
 // dropped: nobody knows how it would have ended.
 func (lr *lineReader) read() {
 	n, err := lr.r.Read(lr.buf[lr.held:][:readBytes])
 	lr.err = err
-	if lr.held > maxHeld { // the held line is too long: skip to its LF
+	if lr.held > maxHeld { // the held line is too long: skip to its end
 		got := lr.buf[lr.held:][:n]
-		lf := bytes.IndexByte(got, '\n')
-		if lf < 0 {
-			lf = n
+		end := bytes.IndexByte(got, lr.rule.end)
+		if end < 0 {
+			end = n
 		}
-		n = copy(got, got[lf:])
+		n = copy(got, got[end:])
 	}
 	data := lr.buf[:lr.held+n]
 	whole := 0
-	if lf := bytes.LastIndexByte(data[lr.held:], '\n'); lf >= 0 {
-		whole = lr.held + lf + 1
+	if end := bytes.LastIndexByte(data[lr.held:], lr.rule.end); end >= 0 {
+		whole = lr.held + end + 1
 	}
 	if err == io.EOF {
 		whole = len(data)
@@ -125,20 +134,26 @@ func (lr *lineReader) read() {
 func (lr *lineReader) cut(b *batch) {
 	for lr.text != "" && b.size() < batchLines {
 		line, rest := lr.text, ""
-		if lf := strings.IndexByte(lr.text, '\n'); lf >= 0 {
-			line, rest = lr.text[:lf], lr.text[lf+1:]
+		if end := strings.IndexByte(lr.text, lr.rule.end); end >= 0 {
+			line, rest = lr.text[:end], lr.text[end+1:]
 		}
 		lr.text = rest
 		lr.number++
-		key := strings.TrimSuffix(line, "\r")
-		if lr.number == 1 {
-			key = strings.TrimPrefix(key, bom)
+		bare := line
+		if lr.rule.end == '\n' {
+			bare = strings.TrimSuffix(bare, "\r")
 		}
-		if reason := checkKey(key); reason != "" {
-			b.invalid = append(b.invalid, badLine{lr.file, lr.number, reason})
+		if lr.number == 1 {
+			bare = strings.TrimPrefix(bare, bom)
+		}
+		key, reason := lr.rule.key.of(bare)
+		if reason != "" {
+			line = line[:min(len(line), maxHeld)] // however much of it was read at once
+			b.invalid = append(b.invalid, badLine{lr.place, line, len(b.lines), reason})
 			continue
 		}
 		b.lines = append(b.lines, line)
 		b.keys = append(b.keys, key)
 	}
+	b.last = lr.place
 }

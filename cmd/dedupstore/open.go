@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -81,7 +82,12 @@ func (p *program) open(o store.Options) (*store.Store, error) {
 // openAny opens the store, whatever its keys are.
 func (p *program) openAny(o store.Options) (*store.Store, error) {
 	o.Clock = clock
-	return store.Open(p.dir, &o)
+	var s *store.Store
+	err := p.during(doing("opening the store"), func() (err error) {
+		s, err = store.Open(p.dir, &o)
+		return err
+	})
+	return s, err
 }
 
 func knownProfile(profile string) bool {
@@ -95,11 +101,17 @@ func knownProfile(profile string) bool {
 
 // closeStore closes s at the end of a run that ended with err, and returns
 // what the run then ends with: the first error that needs a message.
-func closeStore(s *store.Store, err error) error {
+func closeStore(s io.Closer, err error) error {
 	if closeErr := s.Close(); closeErr != nil && (err == nil || isSilent(err)) {
 		return fmt.Errorf("close the store: %w", closeErr)
 	}
 	return err
+}
+
+// close closes s as closeStore does, and shows that it takes its time: what is
+// in memory is written, and a bitmap that was lost is built.
+func (p *program) close(s io.Closer, err error) error {
+	return p.during(doing("closing the store"), func() error { return closeStore(s, err) })
 }
 
 // path is where the store is, for messages.
