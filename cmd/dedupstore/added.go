@@ -52,15 +52,8 @@ func openAdded(path string) (_ *addedFile, err error) {
 
 // endLine gives the last line of the file its LF, if somebody has left it out.
 func (a *addedFile) endLine() error {
-	if a.end == 0 {
-		return nil
-	}
-	var last [1]byte
-	if _, err := a.file.ReadAt(last[:], a.end-1); err != nil {
+	if ended, err := endsWith(a.file, a.end, '\n'); ended || err != nil {
 		return err
-	}
-	if last[0] == '\n' {
-		return nil
 	}
 	_, err := a.file.WriteAt([]byte("\n"), a.end)
 	a.end++

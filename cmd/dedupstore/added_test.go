@@ -43,7 +43,7 @@ func (m *memAdded) Close() error                           { return nil }
 // keysIn are the keys of a file's lines, as forget reads them.
 func keysIn(t *testing.T, data []byte) (keys []string) {
 	t.Helper()
-	err := rawKeys(bytes.NewReader(data)).eachBatch(t.Context(), nil, func(b *batch) error {
+	err := rawKeys().eachBatch(t.Context(), newInput(nil, bytes.NewReader(data)), func(b *batch) error {
 		for _, err := range b.failed {
 			t.Errorf("%q: %v", data, err)
 		}
@@ -111,7 +111,11 @@ func TestAddedFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
 	p := &program{stdin: strings.NewReader("a\nb\na\n"), stdout: io.Discard, stderr: io.Discard, dir: dir}
 	a := &addedFile{file: &memAdded{left: 3}}
-	if err := p.runLines(t.Context(), nil, rawFlags(), newMarker(a.write).ask); !errors.Is(err, errCut) {
+	into, err := p.openMarked(rawAdding(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.runLines(t.Context(), newInput(nil, p.stdin), false, into, newMarker(into, a.write).ask); !errors.Is(err, errCut) {
 		t.Errorf("got %v", err)
 	}
 	if got := filterAll(t, dir, "a\nb\n"); got != "a\nb\n" {

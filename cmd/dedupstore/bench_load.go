@@ -48,7 +48,7 @@ func generatedURL(i uint64) string {
 // with a byte behind it that no URL ends in.
 func (p *program) readLoad(ctx context.Context, name string, n int64) (*load, error) {
 	l := &load{source: name}
-	err := p.eachBatch(ctx, []string{name}, func(b *batch) error {
+	err := p.eachBatch(ctx, newInput([]string{name}, p.stdin), func(b *batch) error {
 		for _, key := range b.keys[:min(int64(len(b.keys)), n-int64(len(l.keys)))] {
 			l.keys = append(l.keys, key)
 			if len(l.unknown) < benchURLs && len(key) < store.MaxKeyBytes {

@@ -69,9 +69,10 @@ func newCanon(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "canon [FILE...]", Long: canonUsage + rulesUsage() + canonExamples, Args: cobra.ArbitraryArgs,
 	}
+	var profile *urlkey.Profile
 	var change profileChange
 	var asJSON bool
-	cmd.Flags().Var(newValue(&p.profile, "std", "NAME", urlkey.Parse), "profile", "")
+	cmd.Flags().Var(newValue(&profile, "std", "NAME", urlkey.Parse), "profile", "")
 	cmd.Flags().Var(newValue(&change, "", "A,B", parseChange), "diff", "")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
@@ -79,11 +80,11 @@ func newCanon(p *program) *cobra.Command {
 			return usageError(cmd, errors.New("--diff names its profiles: leave --profile out"))
 		}
 		if change.from != nil {
-			p.profile = nil // it makes two forms of each line
 			return p.canonDiff(cmd.Context(), files, change, asJSON)
 		}
+		p.profile = profile
 		c := &canon{program: p}
-		err := p.eachBatch(cmd.Context(), files, c.print)
+		err := p.eachBatch(cmd.Context(), newInput(files, p.stdin), c.print)
 		if err == nil && p.failed {
 			err = errReported
 		}

@@ -72,7 +72,10 @@ func (p *program) canonDiff(ctx context.Context, files []string, change profileC
 		program: p, from: newForms(change.from), to: newForms(change.to),
 		lines: map[formPair]string{},
 	}
-	err := p.eachBatch(ctx, files, d.gather)
+	if p.profile = change.to; p.profile.String() == "none/1" {
+		p.profile = change.from
+	}
+	err := p.eachBatch(ctx, newInput(files, p.stdin), d.gather)
 	if err == nil {
 		err = d.print()
 	}
@@ -84,24 +87,25 @@ func (p *program) canonDiff(ctx context.Context, files []string, change profileC
 	return err
 }
 
-// gather takes the lines of a batch. A line that is invalid under one of the
-// profiles is in no group.
+// gather takes the lines of a batch, whose keys are the forms under the stricter
+// of the profiles. A line that is invalid under one of them is in no group.
 func (d *canonDiff) gather(b *batch) error {
 	d.tally.Read += int64(b.size() + len(b.failed))
-	for i, key := range b.keys {
-		from, err := d.from.number(key)
+	for _, line := range b.lines {
+		line = strings.TrimPrefix(strings.TrimSuffix(line, "\r"), bom)
+		from, err := d.from.number(line)
 		var to int
 		if err == nil {
-			to, err = d.to.number(key)
+			to, err = d.to.number(line)
 		}
 		if err != nil {
-			b.invalid = append(b.invalid, b.bad(i, reasonOf(err)))
+			d.tally.Invalid++ // too long under the other, by the byte that https has more
 			continue
 		}
 		pair := formPair{from, to}
 		if _, seen := d.lines[pair]; !seen {
 			d.pairs = append(d.pairs, pair)
-			d.lines[pair] = strings.Clone(key)
+			d.lines[pair] = strings.Clone(line)
 		}
 	}
 	d.report(b)

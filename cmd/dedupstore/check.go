@@ -54,7 +54,7 @@ func (p *program) check(cmd *cobra.Command, n *store.Namespace, urls []string) e
 	if len(urls) > 0 {
 		someNew, err = p.answerArgs(ctx, urls, n.HasBatch)
 	} else {
-		err = p.eachBatch(ctx, nil, func(b *batch) error {
+		err = p.eachBatch(ctx, newInput(nil, p.stdin), func(b *batch) error {
 			some, err := p.answer(ctx, b.keys, n.HasBatch)
 			someNew = someNew || some
 			p.report(b)

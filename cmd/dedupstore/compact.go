@@ -30,12 +30,15 @@ func newCompact(p *program) *cobra.Command {
 			return err
 		}
 		before := s.Stats()
-		err = s.Compact(cmd.Context())
+		tables := func() string {
+			return fmt.Sprintf("%d tables, %d at first", s.Stats().Compaction.Tables, before.Compaction.Tables)
+		}
+		err = p.during(tables, func() error { return s.Compact(cmd.Context()) })
 		if cmd.Context().Err() != nil {
-			err = errInterrupted
+			err = fmt.Errorf("%w at %s", errInterrupted, tables())
 		}
 		after := s.Stats()
-		if err = closeStore(s, err); err != nil {
+		if err = p.close(s, err); err != nil {
 			return err
 		}
 		return writeOut(p.stdout, fmt.Appendf(nil, "before: %d bytes in %d tables; after: %d bytes in %d tables\n",

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
@@ -45,14 +47,18 @@ func newExpire(p *program) *cobra.Command {
 			return err
 		}
 		progress := newProgress(p)
-		e.Progress = progress.left
+		left := int64(-1)
+		e.Progress = func(n int64) {
+			left = n
+			progress.left(n)
+		}
 		_, err = s.Expire(cmd.Context(), e)
 		progress.clear()
-		if cmd.Context().Err() != nil {
-			err = errInterrupted
-		}
 		st := s.Stats()
-		if err := closeStore(s, err); err != nil {
+		if cmd.Context().Err() != nil {
+			err = interruptedExpire(st, left)
+		}
+		if err := p.close(s, err); err != nil {
 			return err
 		}
 		done := expiredOf(st)
@@ -67,6 +73,15 @@ func newExpire(p *program) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// interruptedExpire says how far it came; left is below 0 if it had not begun.
+func interruptedExpire(st store.Stats, left int64) error {
+	if left < 0 {
+		return errInterrupted
+	}
+	return fmt.Errorf("%w after %s URLs were dropped, with %s left", errInterrupted,
+		humanize.Comma(st.Expiry.DroppedURLs), humanize.Comma(left))
 }
 
 // expiredOf is what was done since the store was opened, for it may have begun

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -325,7 +326,7 @@ func TestFilterInterrupted(t *testing.T) {
 			if !strings.Contains(stderr.String(), fmt.Sprintf(" new=%d ", n)) {
 				t.Errorf("%d lines printed, summary %s", n, stderr)
 			}
-			if !strings.HasSuffix(stderr.String(), "dedupstore: interrupted; run it again to go on\n") {
+			if !regexp.MustCompile(`\ndedupstore: interrupted after stdin:[0-9]+; run it again to go on\n$`).MatchString(stderr.String()) {
 				t.Errorf("stderr %q", stderr)
 			}
 			if again := filterAll(t, dir, printed); again != "" {

@@ -107,9 +107,10 @@ func (f *forget) urls(urls []string) func(context.Context, *store.Store, *store.
 
 // lines forgets the lines of standard input.
 func (f *forget) lines(ctx context.Context, _ *store.Store, n *store.Namespace) error {
-	progress := newProgress(f.program)
+	in := newInput(nil, f.stdin)
+	progress := f.lineProgress(in)
 	defer progress.clear()
-	err := f.eachBatch(ctx, nil, func(b *batch) error {
+	err := f.eachBatch(ctx, in, func(b *batch) error {
 		err := f.keys(ctx, n, b.keys)
 		progress.clear()
 		f.report(b)
@@ -154,14 +155,10 @@ func hasInput(r io.Reader) bool {
 	if !ok {
 		return false
 	}
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return false
-	case info.Mode().IsRegular():
-		at, err := file.Seek(0, io.SeekCurrent)
-		return err == nil && at < info.Size()
-	case info.Mode()&os.ModeCharDevice != 0:
+	if n, known := bytesLeft(file); known {
+		return n > 0
+	}
+	if info, err := file.Stat(); err != nil || info.Mode()&os.ModeCharDevice != 0 {
 		return false // a terminal, or /dev/null
 	}
 	fds := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLIN}}

@@ -41,12 +41,12 @@ func newGrow(p *program) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = s.Grow(cmd.Context(), urls)
+		err = p.during(doing("building the bitmap"), func() error { return s.Grow(cmd.Context(), urls) })
 		if cmd.Context().Err() != nil {
 			err = errInterrupted
 		}
 		st := s.Stats()
-		if err := closeStore(s, err); err != nil {
+		if err := p.close(s, err); err != nil {
 			return err
 		}
 		made := birthOf(st)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"dedupstore/store"
@@ -38,35 +40,42 @@ func newImport(p *program) *cobra.Command {
 	flags := newLineFlags(cmd)
 	var addedTo string
 	cmd.Flags().Var(newValue(&addedTo, "", "FILE", parseFile), "added-to", "")
-	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		if addedTo == "" {
-			return p.runLines(cmd.Context(), files, flags, importBatch)
+	cmd.RunE = func(cmd *cobra.Command, files []string) (err error) {
+		var added *addedFile
+		if addedTo != "" {
+			if added, err = openAdded(addedTo); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, added.file.Close()) }()
 		}
-		added, err := openAdded(addedTo)
+		s, n, err := p.openAdding(flags.adding)
 		if err != nil {
 			return err
 		}
-		err = p.runLines(cmd.Context(), files, flags, newMarker(added.write).ask)
-		if closeErr := added.file.Close(); err == nil {
-			err = closeErr
+		ask := addTo(n)
+		if added != nil {
+			ask = newMarker(realRun{n, s}, added.write).ask
 		}
-		return err
+		return p.runLines(cmd.Context(), newInput(files, p.stdin), flags.json, s, ask)
 	}
 	return cmd
 }
 
-func importBatch(r *lineRun, b *batch) error {
-	answers := r.answersFor(b.keys)
-	err := r.into.AddBatch(r.ctx, b.keys, answers)
-	for _, a := range answers {
-		switch a {
-		case store.New:
-			r.tally.New++
-		case store.Seen:
-			r.tally.Seen++
-		default:
-			r.tally.Errors++
+// addTo adds the keys of a batch.
+func addTo(n *store.Namespace) func(*lineRun, *batch) error {
+	return func(r *lineRun, b *batch) error {
+		answers := r.answersFor(b.keys)
+		err := n.AddBatch(r.ctx, b.keys, answers)
+		for _, a := range answers {
+			switch a {
+			case store.New:
+				r.tally.New++
+			case store.Seen:
+				r.tally.Seen++
+			default:
+				r.tally.Errors++
+			}
 		}
+		return err
 	}
-	return err
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -25,33 +26,94 @@ const stdinName = "-"
 // being asked for more.
 const maxZstdWindow = 128 << 20 // 128 MiB
 
-// A feeder is the reading side.
-type feeder struct {
-	ctx   context.Context
+// An input is what a verb reads.
+type input struct {
+	files []string // none: standard input
 	stdin io.Reader
-	keys  *keyer
-	buf   []byte
-	full  chan *batch // at most one; the feeder may take it back
-	free  chan *batch
+	rule  lineRule
+	read  atomic.Int64 // bytes, of the files as they are
 }
 
-// eachBatch calls do for every batch of the named files in order, or of
-// standard input if there are none, until do fails or ctx is done. It leaves
-// no batch that do has begun.
-func (p *program) eachBatch(ctx context.Context, files []string, do func(*batch) error) error {
+// newInput is the input of a verb that takes the lines of a text.
+func newInput(files []string, stdin io.Reader) *input {
+	if len(files) == 0 {
+		files = []string{stdinName}
+	}
+	return &input{files: files, stdin: stdin, rule: plainLines}
+}
+
+// bytes is how many bytes there are to read; of a pipe nobody knows.
+func (in *input) bytes() (total int64, known bool) {
+	for _, name := range in.files {
+		n, known := bytesOf(name, in.stdin)
+		if !known {
+			return 0, false
+		}
+		total += n
+	}
+	return total, true
+}
+
+func bytesOf(name string, stdin io.Reader) (n int64, known bool) {
+	if name == stdinName {
+		return bytesLeft(stdin)
+	}
+	info, err := os.Stat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return 0, false
+	}
+	return info.Size(), true
+}
+
+// bytesLeft is how much there is to read of a regular file.
+func bytesLeft(r io.Reader) (n int64, known bool) {
+	if !isRegular(r) {
+		return 0, false
+	}
+	file := r.(*os.File)
+	info, statErr := file.Stat()
+	at, seekErr := file.Seek(0, io.SeekCurrent)
+	if statErr != nil || seekErr != nil {
+		return 0, false
+	}
+	return max(0, info.Size()-at), true
+}
+
+// isRegular reports whether f is a regular file.
+func isRegular(f any) bool {
+	file, ok := f.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+// A feeder is the reading side.
+type feeder struct {
+	*input
+	ctx  context.Context
+	keys *keyer
+	buf  []byte
+	full chan *batch // at most one; the feeder may take it back
+	free chan *batch
+}
+
+// eachBatch calls do for every batch of the input in order, with keys of the
+// program's profile, until do fails or ctx is done. It leaves no batch that do has
+// begun, and says which was the last.
+func (p *program) eachBatch(ctx context.Context, in *input, do func(*batch) error) error {
 	readCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	f := &feeder{
-		ctx: readCtx, stdin: p.stdin, keys: newKeyer(p.profile), buf: newLineBuffer(),
+		input: in, ctx: readCtx, keys: newKeyer(in.rule.key, p.profile), buf: newLineBuffer(),
 		full: make(chan *batch, 1), free: make(chan *batch, 3),
 	}
 	for range cap(f.free) { // one is filled, one waits, one is asked about
 		f.free <- new(batch)
 	}
-	if len(files) == 0 {
-		files = []string{stdinName}
-	}
-	go f.feed(files)
+	go f.feed()
+	var last place
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -62,16 +124,22 @@ func (p *program) eachBatch(ctx context.Context, files []string, do func(*batch)
 			if err := do(b); err != nil {
 				return err
 			}
+			if b.size() > 0 {
+				last = b.last
+			}
 			b.reset()
 			f.free <- b
 		}
 	}
-	return errInterrupted
+	if last.number == 0 {
+		return fmt.Errorf("%w before the first line was done", errInterrupted)
+	}
+	return fmt.Errorf("%w after %v", errInterrupted, last)
 }
 
 // feed sends all files and closes full, unless ctx is done before.
-func (f *feeder) feed(files []string) {
-	for _, name := range files {
+func (f *feeder) feed() {
+	for _, name := range f.files {
 		err := f.feedFile(name)
 		if f.ctx.Err() != nil {
 			return
@@ -95,12 +163,12 @@ func (f *feeder) feedFile(name string) error {
 		defer file.Close()
 		r = file
 	}
-	plain, done, err := unpack(r)
+	plain, done, err := unpack(&countingReader{r, &f.read})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer done()
-	lr := newLineReader(name, plain, f.keys, f.buf)
+	lr := newLineReader(name, plain, f.rule.end, f.keys, f.buf)
 	for {
 		if err := lr.fill(); err == io.EOF {
 			return nil
@@ -113,6 +181,18 @@ func (f *feeder) feedFile(name string) error {
 			}
 		}
 	}
+}
+
+// A countingReader counts what it reads.
+type countingReader struct {
+	r io.Reader
+	n *atomic.Int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // extend adds to the batch that waits, if it has room, or to the next one. It

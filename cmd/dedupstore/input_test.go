@@ -36,7 +36,7 @@ var packers = map[string]func(string) []byte{
 // readAll returns the keys of all files, and what went wrong.
 func readAll(t *testing.T, files []string, stdin io.Reader) (keys []string, failed []error) {
 	t.Helper()
-	err := rawKeys(stdin).eachBatch(t.Context(), files, func(b *batch) error {
+	err := rawKeys().eachBatch(t.Context(), newInput(files, stdin), func(b *batch) error {
 		keys = append(keys, b.keys...)
 		failed = append(failed, b.failed...)
 		return nil
@@ -152,7 +152,7 @@ func TestBatchGrows(t *testing.T) {
 		data.WriteString(key + "\n")
 	}
 	var keys []string
-	err := rawKeys(iotest.OneByteReader(strings.NewReader(data.String()))).eachBatch(t.Context(), nil, func(b *batch) error {
+	err := rawKeys().eachBatch(t.Context(), newInput(nil, iotest.OneByteReader(strings.NewReader(data.String()))), func(b *batch) error {
 		if b.size() > batchLines {
 			t.Errorf("batch of %d lines", b.size())
 		}
@@ -169,20 +169,24 @@ func TestBatchGrows(t *testing.T) {
 func TestEachBatchEnds(t *testing.T) {
 	bad := errors.New("bad")
 	endless := io.MultiReader(strings.NewReader("a\n"), blockReader{})
-	err := rawKeys(endless).eachBatch(t.Context(), nil, func(*batch) error { return bad })
+	err := rawKeys().eachBatch(t.Context(), newInput(nil, endless), func(*batch) error { return bad })
 	if err != bad {
 		t.Errorf("error %v, want that of the callback", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	endless = io.MultiReader(strings.NewReader("a\n"), blockReader{})
 	calls := 0
-	err = rawKeys(endless).eachBatch(ctx, nil, func(*batch) error {
+	err = rawKeys().eachBatch(ctx, newInput(nil, endless), func(*batch) error {
 		calls++
 		cancel()
 		return nil
 	})
-	if err != errInterrupted || calls != 1 {
+	if !errors.Is(err, errInterrupted) || err.Error() != "interrupted after stdin:1" || calls != 1 {
 		t.Errorf("error %v after %d calls, want an interrupt after 1", err, calls)
+	}
+	err = rawKeys().eachBatch(ctx, newInput(nil, endless), func(*batch) error { return bad })
+	if !errors.Is(err, errInterrupted) || !strings.HasSuffix(err.Error(), " before the first line was done") {
+		t.Errorf("error %v, want an interrupt before the first line", err)
 	}
 }
 

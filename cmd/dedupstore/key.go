@@ -1,10 +1,11 @@
 package main
 
-// What is compared is made here: the text of a line, or an argument, becomes the
-// key that the store is asked about.
+// What is compared is made here, and nowhere else: the text of a line, or an
+// argument, becomes the key that the store is asked about.
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"dedupstore/store"
@@ -14,17 +15,52 @@ import (
 // defaultProfile is that of a new store, by the name that is recorded in it.
 const defaultProfile = "std/1"
 
-// A keyer makes keys by one profile. It is for one goroutine.
+// A keyRule says which part of a line its key is made of. The zero rule: all of
+// it.
+type keyRule struct {
+	part *regexp.Regexp // its first group, or its match; nil: the line
+}
+
+func parseKey(s string) (keyRule, error) {
+	part, err := regexp.Compile(s)
+	return keyRule{part}, err
+}
+
+// of returns that part, or says why there is none.
+func (r keyRule) of(line string) (part, reason string) {
+	// Of a longer line only the start is held.
+	if r.part == nil || len(line) > store.MaxKeyBytes {
+		return line, ""
+	}
+	at := r.part.FindStringSubmatchIndex(line)
+	if len(at) > 2 {
+		at = at[2:]
+	}
+	if at == nil || at[0] < 0 {
+		return "", "without a match of --key"
+	}
+	if at[0] == at[1] {
+		return "", "one whose key is empty"
+	}
+	return line[at[0]:at[1]], ""
+}
+
+// A keyer makes keys by one rule and one profile. It is for one goroutine.
 type keyer struct {
+	rule    keyRule
 	profile *urlkey.Profile // nil: a key is the text
 	form    []byte
 }
 
-func newKeyer(p *urlkey.Profile) *keyer { return &keyer{profile: p} }
+func newKeyer(r keyRule, p *urlkey.Profile) *keyer { return &keyer{rule: r, profile: p} }
 
-// key returns the key of text, or says why it has none.
-func (k *keyer) key(text string) (key, reason string) {
+// key returns the key of a line, or says why it has none. The line is without its
+// end and without a byte order mark.
+func (k *keyer) key(line string) (key, reason string) {
+	text, reason := k.rule.of(line)
 	switch {
+	case reason != "":
+		return "", reason
 	case text == "":
 		return "", "empty"
 	case len(text) > store.MaxKeyBytes:
@@ -48,7 +84,7 @@ func reasonOf(err error) string { return strings.TrimPrefix(err.Error(), "urlkey
 
 // keysOf makes the keys of arguments. If one has none, nothing is to be done.
 func (p *program) keysOf(urls []string) ([]string, error) {
-	k := newKeyer(p.profile)
+	k := newKeyer(keyRule{}, p.profile)
 	keys := make([]string, len(urls))
 	for i, url := range urls {
 		var reason string

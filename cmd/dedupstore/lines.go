@@ -2,13 +2,12 @@ package main
 
 // A stream is cut into lines here. The rule: which lines come out depends on
 // the bytes alone, never on how many of them one Read returned; and a line
-// comes out as soon as its LF has been read.
+// comes out as soon as its end has been read.
 
 import (
 	"bytes"
 	"fmt"
 	"io"
-	"sort"
 	"strings"
 
 	"dedupstore/store"
@@ -28,13 +27,22 @@ const (
 	maxHeld = store.MaxKeyBytes + len(bom) + len("\r")
 )
 
+// A lineRule says what a line is, and what of it is the key.
+type lineRule struct {
+	end byte // of a line, 0 or LF
+	key keyRule
+}
+
+// plainLines are the lines of a text.
+var plainLines = lineRule{end: '\n'}
+
 // A batch is what goes through the store at once: at most batchLines lines.
 type batch struct {
-	lines   []string // as they came, without the LF
-	keys    []string // the keys of lines
-	places  []place  // where lines come from
-	invalid []badLine
-	failed  []error // files that could not be read to their end
+	lines   []string  // as they came, without their end
+	keys    []string  // the keys of lines
+	invalid []badLine // in their order
+	failed  []error   // files that could not be read to their end
+	last    place     // of the last line
 }
 
 func (b *batch) size() int { return len(b.lines) + len(b.invalid) }
@@ -42,70 +50,52 @@ func (b *batch) size() int { return len(b.lines) + len(b.invalid) }
 func (b *batch) reset() {
 	clear(b.lines)
 	clear(b.keys)
-	*b = batch{lines: b.lines[:0], keys: b.keys[:0], places: b.places[:0], invalid: b.invalid[:0]}
+	clear(b.invalid)
+	*b = batch{lines: b.lines[:0], keys: b.keys[:0], invalid: b.invalid[:0]}
 }
 
-// A place says where the lines of a batch come from, beginning at an index: from
-// consecutive lines of a file.
+// A place is where a line came from.
 type place struct {
-	index  int
 	file   string
 	number int64 // from 1
 }
 
-// add adds a line that is a key.
-func (b *batch) add(line, key, file string, number int64) {
-	i := len(b.lines)
-	if last := len(b.places) - 1; last < 0 || b.places[last].file != file || b.places[last].at(i) != number {
-		b.places = append(b.places, place{i, file, number})
-	}
-	b.lines = append(b.lines, line)
-	b.keys = append(b.keys, key)
-}
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.number) }
 
-// at returns the number of the line at an index.
-func (p place) at(index int) int64 { return p.number + int64(index-p.index) }
-
-// bad returns the line at an index as one that is invalid after all.
-func (b *batch) bad(index int, reason string) badLine {
-	next := sort.Search(len(b.places), func(i int) bool { return b.places[i].index > index })
-	p := b.places[next-1]
-	return badLine{p.file, p.at(index), reason}
-}
-
-// A badLine is a line that is no key.
+// A badLine is a line that has no key.
 type badLine struct {
-	file   string
-	number int64 // from 1
+	place
+	line   string // as it came, or the start of one that is too long
+	before int    // as many of the batch's lines came before it
 	reason string
 }
 
 func (l badLine) String() string {
-	return fmt.Sprintf("%s:%d: line is %s, passed over", l.file, l.number, l.reason)
+	return fmt.Sprintf("%v: line is %s, passed over", l.place, l.reason)
 }
 
 // A lineReader cuts one stream into lines.
 type lineReader struct {
-	file   string // what messages call the stream
-	r      io.Reader
-	keys   *keyer
-	buf    []byte
-	held   int    // buf[:held] is the start of a line whose end is not read
-	text   string // whole lines that are read and not handed out
-	number int64  // lines handed out
-	err    error  // what the last Read returned
+	place // what messages call the stream, and lines handed out
+	end   byte
+	keys  *keyer
+	r     io.Reader
+	buf   []byte
+	held  int    // buf[:held] is the start of a line whose end is not read
+	text  string // whole lines that are read and not handed out
+	err   error  // what the last Read returned
 }
 
 // newLineReader uses buf, made by newLineBuffer, which may be used again
 // when the reader is done.
-func newLineReader(file string, r io.Reader, keys *keyer, buf []byte) *lineReader {
-	return &lineReader{file: file, r: r, keys: keys, buf: buf}
+func newLineReader(file string, r io.Reader, end byte, keys *keyer, buf []byte) *lineReader {
+	return &lineReader{place: place{file: file}, end: end, keys: keys, r: r, buf: buf}
 }
 
 func newLineBuffer() []byte { return make([]byte, maxHeld+1+readBytes) }
 
 // fill reads until at least one line is whole. It returns io.EOF at the end
-// of the stream, after the last line, which needs no LF.
+// of the stream, after the last line, which needs no end.
 func (lr *lineReader) fill() error {
 	for lr.text == "" {
 		if lr.err != nil {
@@ -116,23 +106,23 @@ func (lr *lineReader) fill() error {
 	return nil
 }
 
-// read makes one Read. After an error other than io.EOF a line without LF is
+// read makes one Read. After an error other than io.EOF a line without an end is
 // dropped: nobody knows how it would have ended.
 func (lr *lineReader) read() {
 	n, err := lr.r.Read(lr.buf[lr.held:][:readBytes])
 	lr.err = err
-	if lr.held > maxHeld { // the held line is too long: skip to its LF
+	if lr.held > maxHeld { // the held line is too long: skip to its end
 		got := lr.buf[lr.held:][:n]
-		lf := bytes.IndexByte(got, '\n')
-		if lf < 0 {
-			lf = n
+		end := bytes.IndexByte(got, lr.end)
+		if end < 0 {
+			end = n
 		}
-		n = copy(got, got[lf:])
+		n = copy(got, got[end:])
 	}
 	data := lr.buf[:lr.held+n]
 	whole := 0
-	if lf := bytes.LastIndexByte(data[lr.held:], '\n'); lf >= 0 {
-		whole = lr.held + lf + 1
+	if end := bytes.LastIndexByte(data[lr.held:], lr.end); end >= 0 {
+		whole = lr.held + end + 1
 	}
 	if err == io.EOF {
 		whole = len(data)
@@ -145,20 +135,26 @@ func (lr *lineReader) read() {
 func (lr *lineReader) cut(b *batch) {
 	for lr.text != "" && b.size() < batchLines {
 		line, rest := lr.text, ""
-		if lf := strings.IndexByte(lr.text, '\n'); lf >= 0 {
-			line, rest = lr.text[:lf], lr.text[lf+1:]
+		if end := strings.IndexByte(lr.text, lr.end); end >= 0 {
+			line, rest = lr.text[:end], lr.text[end+1:]
 		}
 		lr.text = rest
 		lr.number++
-		text := strings.TrimSuffix(line, "\r")
-		if lr.number == 1 {
-			text = strings.TrimPrefix(text, bom)
+		bare := line
+		if lr.end == '\n' {
+			bare = strings.TrimSuffix(bare, "\r")
 		}
-		key, reason := lr.keys.key(text)
+		if lr.number == 1 {
+			bare = strings.TrimPrefix(bare, bom)
+		}
+		key, reason := lr.keys.key(bare)
 		if reason != "" {
-			b.invalid = append(b.invalid, badLine{lr.file, lr.number, reason})
+			line = line[:min(len(line), maxHeld)] // however much of it was read at once
+			b.invalid = append(b.invalid, badLine{lr.place, line, len(b.lines), reason})
 			continue
 		}
-		b.add(line, key, lr.file, lr.number)
+		b.lines = append(b.lines, line)
+		b.keys = append(b.keys, key)
 	}
+	b.last = lr.place
 }

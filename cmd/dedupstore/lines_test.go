@@ -11,13 +11,11 @@ import (
 	"dedupstore/store"
 )
 
-// rawKeys is a program whose keys are the lines of stdin as they are.
-func rawKeys(stdin io.Reader) *program { return &program{stdin: stdin} }
+// rawKeys is a program whose keys are lines as they are.
+func rawKeys() *program { return &program{} }
 
-// rawFlags are those of a verb that makes a store of such keys.
-func rawFlags() *lineFlags {
-	return &lineFlags{adding: adding{options: store.Options{KeyProfile: "none/1"}}}
-}
+// rawAdding makes a store of such keys.
+func rawAdding() adding { return adding{options: store.Options{KeyProfile: "none/1"}} }
 
 // A cutLine is a line, its key, and why it is invalid, if it is.
 type cutLine struct{ line, key, reason string }
@@ -35,7 +33,7 @@ func cutOracle(data string) []cutLine {
 			key = strings.TrimPrefix(key, bom)
 		}
 		key = strings.TrimSuffix(key, "\r")
-		_, reason := newKeyer(nil).key(key)
+		_, reason := newKeyer(keyRule{}, nil).key(key)
 		lines = append(lines, cutLine{line, key, reason})
 	}
 	return lines
@@ -43,7 +41,7 @@ func cutOracle(data string) []cutLine {
 
 // cutAll cuts what r yields with a lineReader, and checks the batches.
 func cutAll(t *testing.T, r io.Reader) ([]cutLine, error) {
-	lr := newLineReader("file", r, newKeyer(nil), newLineBuffer())
+	lr := newLineReader("file", r, '\n', newKeyer(keyRule{}, nil), newLineBuffer())
 	var lines []cutLine
 	for {
 		if err := lr.fill(); err == io.EOF {
@@ -58,21 +56,19 @@ func cutAll(t *testing.T, r io.Reader) ([]cutLine, error) {
 				t.Fatalf("batch of %d lines, %d keys, %d invalid", len(b.lines), len(b.keys), len(b.invalid))
 			}
 			bad := b.invalid
-			for i := range b.lines {
-				for len(bad) > 0 && bad[0].number == int64(len(lines)+1) {
-					lines = append(lines, cutLine{reason: bad[0].reason})
-					bad = bad[1:]
+			for i := range len(b.lines) + 1 {
+				for ; len(bad) > 0 && bad[0].before == i; bad = bad[1:] {
+					if want := int64(len(lines) + 1); bad[0].number != want {
+						t.Fatalf("invalid line is numbered %d, want %d", bad[0].number, want)
+					}
+					lines = append(lines, cutLine{line: bad[0].line, reason: bad[0].reason})
 				}
-				if l := b.bad(i, "x"); l != (badLine{"file", int64(len(lines) + 1), "x"}) {
-					t.Fatalf("line %d comes from %+v", len(lines)+1, l)
+				if i < len(b.lines) {
+					lines = append(lines, cutLine{line: b.lines[i], key: b.keys[i]})
 				}
-				lines = append(lines, cutLine{line: b.lines[i], key: b.keys[i]})
 			}
-			for _, l := range bad {
-				if l.number != int64(len(lines)+1) {
-					t.Fatalf("invalid line is numbered %d, want %d", l.number, len(lines)+1)
-				}
-				lines = append(lines, cutLine{reason: l.reason})
+			if want := (place{"file", int64(len(lines))}); len(bad) > 0 || b.last != want {
+				t.Fatalf("%d invalid lines are left, the last line is %v, want %v", len(bad), b.last, want)
 			}
 		}
 	}
@@ -109,7 +105,7 @@ func checkCut(t *testing.T, data string, sizes []int, withEOF bool) {
 	want := cutOracle(data)
 	for i := range want {
 		if want[i].reason != "" {
-			want[i] = cutLine{reason: want[i].reason}
+			want[i].key, want[i].line = "", want[i].line[:min(len(want[i].line), maxHeld)]
 		}
 	}
 	if len(got) != len(want) {
@@ -132,11 +128,11 @@ func TestLines(t *testing.T) {
 		{"no final LF", "a\nb", []cutLine{{"a", "a", ""}, {"b", "b", ""}}},
 		{"CR", "a\r\nb\r\r\nc\rd\n\re\r", []cutLine{
 			{"a\r", "a", ""}, {"b\r\r", "b\r", ""}, {"c\rd", "c\rd", ""}, {"\re\r", "\re", ""}}},
-		{"empty", "\n\r\na\n", []cutLine{{reason: "empty"}, {reason: "empty"}, {"a", "a", ""}}},
+		{"empty", "\n\r\na\n", []cutLine{{reason: "empty"}, {line: "\r", reason: "empty"}, {"a", "a", ""}}},
 		{"BOM", bom + "a\n" + bom + "a\n", []cutLine{{bom + "a", "a", ""}, {bom + "a", bom + "a", ""}}},
-		{"nothing but BOM", bom, []cutLine{{reason: "empty"}}},
+		{"nothing but BOM", bom, []cutLine{{line: bom, reason: "empty"}}},
 		{"half a BOM", bom[:2] + "\n", []cutLine{{bom[:2], bom[:2], ""}}},
-		{"BOM and CR", bom + "\r\n", []cutLine{{reason: "empty"}}},
+		{"BOM and CR", bom + "\r\n", []cutLine{{line: bom + "\r", reason: "empty"}}},
 		{"NUL", "\x00\na\x00b\n", []cutLine{{"\x00", "\x00", ""}, {"a\x00b", "a\x00b", ""}}},
 		{"no UTF-8", "\xff\xfe\n", []cutLine{{"\xff\xfe", "\xff\xfe", ""}}},
 		{"spaces", " a \n\t\n", []cutLine{{" a ", " a ", ""}, {"\t", "\t", ""}}},
@@ -174,7 +170,7 @@ func TestLinesOfLimit(t *testing.T) {
 func TestLongLineIsNotHeld(t *testing.T) {
 	endless := io.LimitReader(endlessX{}, 64<<20)
 	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\n"), endless, strings.NewReader("\nb\n")))
-	want := []cutLine{{"a", "a", ""}, {reason: "longer than 1 MiB"}, {"b", "b", ""}}
+	want := []cutLine{{"a", "a", ""}, {line: strings.Repeat("x", maxHeld), reason: "longer than 1 MiB"}, {"b", "b", ""}}
 	if err != nil || !reflect.DeepEqual(lines, want) {
 		t.Errorf("%d lines, %v", len(lines), err)
 	}
@@ -225,11 +221,11 @@ func BenchmarkLines(b *testing.B) {
 	for i := range 200_000 {
 		fmt.Fprintf(&data, "https://example.com/some/path/%d?page=%d\n", i, i%7)
 	}
-	keys, buf := newKeyer(nil), newLineBuffer()
+	keys, buf := newKeyer(keyRule{}, nil), newLineBuffer()
 	var batch batch
 	b.SetBytes(int64(data.Len()))
 	for b.Loop() {
-		lr := newLineReader("", bytes.NewReader(data.Bytes()), keys, buf)
+		lr := newLineReader("", bytes.NewReader(data.Bytes()), '\n', keys, buf)
 		for lr.fill() == nil {
 			for lr.text != "" {
 				lr.cut(&batch)

@@ -28,6 +28,9 @@ const (
 var (
 	errUsage       = errors.New("usage")
 	errInterrupted = errors.New("interrupted")
+	// errVerifyInterrupted is errInterrupted of what cannot go on later.
+	errVerifyInterrupted = fmt.Errorf("%w", errInterrupted)
+
 	errFaults      = errors.New("the store is damaged")
 	errNotRepaired = errors.New("the store is still damaged")
 	errDamagedFile = errors.New("it is damaged")
@@ -64,6 +67,7 @@ var exits = []struct {
 	{is: store.ErrOptionsMismatch, code: exitOther, hint: "a store keeps what it was made with: leave that flag out, or name another --store"},
 	{is: store.ErrNotExist, code: exitOther, hint: `"dedupstore create --store DIR" makes one`},
 	{is: store.ErrNotStore, code: exitOther, hint: "name another --store"},
+	{is: errVerifyInterrupted, code: 130, hint: "run it again; it begins anew"},
 	{is: errInterrupted, code: 130, hint: "run it again to go on"},
 }
 

@@ -7,6 +7,8 @@ package main
 // steps loses a line.
 
 import (
+	"context"
+	"io"
 	"math"
 	"time"
 
@@ -18,8 +20,38 @@ import (
 // meanwhile, however long the output takes its lines.
 const noLease = time.Duration(math.MaxInt64)
 
+// A claimSet is what a marker claims in: a store, or what stands for one in a
+// dry run.
+type claimSet interface {
+	ClaimBatch(ctx context.Context, keys []string, lease time.Duration, claims []store.Claim, answers []store.Answer) error
+	CommitBatch(ctx context.Context, claims []store.Claim, ttl time.Duration, committed []bool) error
+	io.Closer
+}
+
+// A realRun claims in a namespace of a store.
+type realRun struct {
+	*store.Namespace
+	store *store.Store
+}
+
+func (r realRun) CommitBatch(ctx context.Context, claims []store.Claim, ttl time.Duration, committed []bool) error {
+	return r.store.CommitBatch(ctx, claims, ttl, committed)
+}
+
+func (r realRun) Close() error { return r.store.Close() }
+
+// openMarked opens what a marker claims in.
+func (p *program) openMarked(a adding, dry bool) (claimSet, error) {
+	if dry {
+		return p.openDry(a)
+	}
+	s, n, err := p.openAdding(a)
+	return realRun{n, s}, err
+}
+
 // A marker holds the buffers of a run that marks what it has written.
 type marker struct {
+	in claimSet
 	// write returns when those lines of b are safe from a kill, or says that
 	// they are not, with errReaderGone if nobody wants them.
 	write     func(b *batch, fresh []int) error
@@ -28,14 +60,14 @@ type marker struct {
 	committed []bool
 }
 
-func newMarker(write func(b *batch, fresh []int) error) *marker {
-	return &marker{write: write, claims: make([]store.Claim, batchLines), committed: make([]bool, batchLines)}
+func newMarker(in claimSet, write func(b *batch, fresh []int) error) *marker {
+	return &marker{in: in, write: write, claims: make([]store.Claim, batchLines), committed: make([]bool, batchLines)}
 }
 
 // ask claims the lines of b, writes those that are granted, and commits them.
 func (m *marker) ask(r *lineRun, b *batch) error {
 	answers, claims := r.answersFor(b.keys), m.claims[:len(b.keys)]
-	if err := r.into.ClaimBatch(r.ctx, b.keys, noLease, claims, answers); err != nil {
+	if err := m.in.ClaimBatch(r.ctx, b.keys, noLease, claims, answers); err != nil {
 		r.tally.Errors += int64(len(b.keys))
 		return err
 	}
@@ -78,7 +110,7 @@ func (m *marker) pick(answers []store.Answer) (granted []store.Claim, known int6
 // commit makes the lines seen that were written.
 func (m *marker) commit(r *lineRun, claims []store.Claim) error {
 	committed := m.committed[:len(claims)]
-	err := r.store.CommitBatch(r.ctx, claims, 0, committed)
+	err := m.in.CommitBatch(r.ctx, claims, 0, committed)
 	for _, c := range committed {
 		if c {
 			r.tally.New++

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -61,8 +62,7 @@ func (p *program) openOrMake(o store.Options, urls ...string) (*store.Store, err
 		return s, err
 	}
 	o.MustExist = false
-	o.KeyProfile = cmp.Or(o.KeyProfile, defaultProfile)
-	if p.profile, err = urlkey.Parse(o.KeyProfile); err != nil {
+	if err := p.newProfile(&o); err != nil {
 		return nil, err
 	}
 	if _, err := p.keysOf(urls); err != nil {
@@ -72,6 +72,13 @@ func (p *program) openOrMake(o store.Options, urls ...string) (*store.Store, err
 		p.note("made a new store in %s", p.path())
 	}
 	return s, err
+}
+
+// newProfile makes keys as a store that o makes has them.
+func (p *program) newProfile(o *store.Options) (err error) {
+	o.KeyProfile = cmp.Or(o.KeyProfile, defaultProfile)
+	p.profile, err = urlkey.Parse(o.KeyProfile)
+	return err
 }
 
 // open opens the store and sees to it that its keys are made as this program
@@ -92,16 +99,27 @@ func (p *program) open(o store.Options) (*store.Store, error) {
 // openAny opens the store, whatever its keys are.
 func (p *program) openAny(o store.Options) (*store.Store, error) {
 	o.Clock, o.KeyProfile = clock, cmp.Or(o.KeyProfile, store.AnyKeyProfile)
-	return store.Open(p.dir, &o)
+	var s *store.Store
+	err := p.during(doing("opening the store"), func() (err error) {
+		s, err = store.Open(p.dir, &o)
+		return err
+	})
+	return s, err
 }
 
 // closeStore closes s at the end of a run that ended with err, and returns
 // what the run then ends with: the first error that needs a message.
-func closeStore(s *store.Store, err error) error {
+func closeStore(s io.Closer, err error) error {
 	if closeErr := s.Close(); closeErr != nil && (err == nil || isSilent(err)) {
 		return fmt.Errorf("close the store: %w", closeErr)
 	}
 	return err
+}
+
+// close closes s as closeStore does, and shows that it takes its time: what is
+// in memory is written, and a bitmap that was lost is built.
+func (p *program) close(s io.Closer, err error) error {
+	return p.during(doing("closing the store"), func() error { return closeStore(s, err) })
 }
 
 // path is where the store is, for messages.

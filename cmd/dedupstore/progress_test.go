@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
+// TestProgress shows lines as they are due, each over the one before.
 func TestProgress(t *testing.T) {
 	var out strings.Builder
-	long := time.Now().Add(-2 * progressEvery)
-	g := &progress{w: &out, start: long, last: long}
-	g.lines(4_000_000)
-	if got := out.String(); !strings.HasPrefix(got, "\r\x1b[K4,000,000 lines, ") || !strings.HasSuffix(got, "/s") {
-		t.Errorf("it shows %q", got)
+	in := &input{}
+	in.read.Store(250)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	g := &progress{w: &out, in: in, now: func() time.Time { return now }, start: now, last: now}
+	shows := func(show func(), want string) {
+		t.Helper()
+		out.Reset()
+		now = now.Add(progressEvery)
+		show()
+		if got := out.String(); got != want {
+			t.Errorf("it shows %q, want %q", got, want)
+		}
 	}
-	out.Reset()
-	g.share(0.5)
-	if out.String() != "" {
-		t.Errorf("it shows %q too soon", out.String())
-	}
-	g.clear()
-	g.clear()
-	if out.String() != "\r\x1b[K" {
-		t.Errorf("clear writes %q", out.String())
-	}
-	out.Reset()
-	g.last = long
-	g.share(0.5)
-	if out.String() != "\r\x1b[K50 %" {
-		t.Errorf("it shows %q", out.String())
-	}
-	out.Reset()
-	g.last = long
-	g.left(12_345)
-	if out.String() != "\r\x1b[K12,345 URLs left" {
-		t.Errorf("it shows %q", out.String())
+	shows(func() { g.lines(4_000_000) }, "\r4,000,000 lines, 4,000,000/s")
+	g.total = 1000
+	shows(func() { g.lines(4_000_000) }, "\r4,000,000 lines, 2,000,000/s, 25 %, 6s to go")
+	shows(func() { g.share(0) }, "\r0 %"+strings.Repeat(" ", 41))
+	shows(func() { g.share(0.5) }, "\r50 %, 4s to go")
+	shows(g.clear, "\r"+strings.Repeat(" ", 14)+"\r")
+	shows(g.clear, "")
+	g.total = 0
+	shows(func() { g.left(7_000_000) }, "\r7,000,000 URLs left")
+	shows(func() { g.left(3_500_000) }, "\r3,500,000 URLs left, 437,500/s, 8s to go")
+	shows(func() { g.last = now; g.share(0.5) }, "")
+	if strings.Contains(out.String(), "\x1b") {
+		t.Error("it writes escape sequences")
 	}
 }
 

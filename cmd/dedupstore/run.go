@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -62,9 +63,7 @@ named on stderr, and passed over. The last line needs no LF.
 type lineRun struct {
 	*program
 	ctx     context.Context // of the store's calls: an interrupt lets them end
-	store   *store.Store
-	into    *store.Namespace
-	answers []store.Answer // for one batch
+	answers []store.Answer  // for one batch
 	tally   tally
 }
 
@@ -75,19 +74,12 @@ func (r *lineRun) answersFor(keys []string) []store.Answer {
 	return answers
 }
 
-// runLines takes the lines of files through the store. ask answers the keys
-// of a batch and counts every one of them.
-func (p *program) runLines(ctx context.Context, files []string, f *lineFlags, ask func(*lineRun, *batch) error) error {
-	s, n, err := p.openAdding(f.adding)
-	if err != nil {
-		return err
-	}
-	r := &lineRun{
-		program: p, ctx: context.WithoutCancel(ctx), store: s, into: n,
-		answers: make([]store.Answer, batchLines),
-	}
-	progress := newProgress(p)
-	err = p.eachBatch(ctx, files, func(b *batch) error {
+// runLines takes the lines of in through what ask asks, and closes that at the
+// end. ask answers the keys of a batch and counts every one of them.
+func (p *program) runLines(ctx context.Context, in *input, asJSON bool, into io.Closer, ask func(*lineRun, *batch) error) error {
+	r := &lineRun{program: p, ctx: context.WithoutCancel(ctx), answers: make([]store.Answer, batchLines)}
+	progress := p.lineProgress(in)
+	err := p.eachBatch(ctx, in, func(b *batch) error {
 		err := ask(r, b)
 		if err == errReaderGone {
 			return err // as if the input had ended before this batch
@@ -104,8 +96,8 @@ func (p *program) runLines(ctx context.Context, files []string, f *lineFlags, as
 	if err == nil && p.failed {
 		err = errReported
 	}
-	err = closeStore(s, err)
-	p.summary(r.tally, f.json)
+	err = p.close(into, err)
+	p.summary(r.tally, asJSON)
 	return err
 }
 

@@ -35,11 +35,15 @@ func newVerify(p *program) *cobra.Command {
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		progress := newProgress(p)
-		o.Progress = progress.share
+		var share float64
+		o.Progress = func(done float64) {
+			share = done
+			progress.share(done)
+		}
 		report, err := store.Verify(cmd.Context(), p.dir, o)
 		progress.clear()
 		if cmd.Context().Err() != nil {
-			return errInterrupted
+			return fmt.Errorf("%w at %.0f %%", errVerifyInterrupted, 100*share)
 		}
 		if err != nil {
 			return err
