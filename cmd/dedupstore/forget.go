@@ -29,7 +29,8 @@ its TTL stay. It does not read standard input. If it finds something there all
 the same, it does nothing and the exit code is 2: say - to forget those lines,
 or --all. A script whose list may be empty says -: where nothing comes in,
 nothing is forgotten. Do not use xargs for that: for an empty list it calls the
-command without URLs.
+command without URLs. With $DEDUPSTORE_NAMESPACE and neither --namespace nor
+--all, nothing is dropped: the lines are forgotten.
 
 When it ends, it is durable. The rules for lines are those of "dedupstore
 filter". If an argument is empty or longer than 1 MiB, nothing is forgotten and
@@ -61,7 +62,9 @@ func newForget(p *program) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
 		f := &forget{program: p}
 		do := f.urls(urls)
-		drop := name != "" && len(urls) == 0
+		// A name that an environment variable gives to all commands is not enough
+		// to drop a namespace.
+		drop := name != "" && len(urls) == 0 && (all || cmd.Flags().Changed("namespace"))
 		switch {
 		case all && !drop:
 			return usageError(cmd, errors.New("--all is for a --namespace, without URLs"))

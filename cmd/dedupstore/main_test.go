@@ -60,10 +60,6 @@ func (c frozenClock) Boot() (time.Duration, [16]byte) { return c.passed, [16]byt
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
-		Setup: func(env *testscript.Env) error {
-			env.Setenv(storeEnv, "")
-			return nil
-		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    scriptExits,
 			"hold":     scriptHold,

@@ -2,15 +2,11 @@ package main
 
 import (
 	"errors"
-	"os"
 
 	"github.com/spf13/cobra"
 )
 
-const (
-	storeEnv     = "DEDUPSTORE_STORE"
-	defaultStore = "./seen.store"
-)
+const defaultStore = "./seen.store"
 
 const rootUsage = `dedupstore remembers which URLs it has seen, exactly and durably.
 
@@ -36,6 +32,10 @@ Every command but the last three takes:
 
     --store DIR    the store (default: $DEDUPSTORE_STORE, else ./seen.store)
     --quiet        say nothing on stderr but errors
+
+For every flag but --help and --version there is an environment variable, which
+counts where the flag is not given and the variable not empty: DEDUPSTORE_MEMORY
+for --memory, DEDUPSTORE_MUST_EXIST=true for --must-exist.
 
 Data goes to stdout, everything else to stderr. Exit codes:
 
@@ -64,9 +64,15 @@ func newRoot(p *program) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return usageError(cmd, errors.New("no command given"))
 		},
-		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },
-		SilenceErrors:    true,
-		SilenceUsage:     true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := setFromEnv(cmd); err != nil {
+				return err
+			}
+			p.started = true
+			return nil
+		},
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	// The usage texts are written by hand; a test compares them with the flags.
 	root.SetHelpTemplate("{{.Long}}")
@@ -76,17 +82,16 @@ func newRoot(p *program) *cobra.Command {
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 
-	dir := defaultStore
-	if env := os.Getenv(storeEnv); env != "" {
-		dir = env
-	}
+	root.SetFlagErrorFunc(suggestFlag)
+
 	flags := root.PersistentFlags()
-	flags.Var(newValue(&p.dir, dir, "DIR", parseDir), "store", "")
+	flags.Var(newValue(&p.dir, defaultStore, "DIR", parseDir), "store", "")
 	flags.BoolVar(&p.quiet, "quiet", false, "")
 	root.AddCommand(
 		newFilter(p), newImport(p), newAdd(p), newCheck(p), newForget(p),
 		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p), newInspect(p),
 		newVersion(p),
 	)
+	p.complete(root)
 	return root
 }
