@@ -98,7 +98,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	return runUntil(ctx, args, stdin, stdout, stderr)
+}
 
+// runUntil is run, interrupted when ctx is done.
+func runUntil(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &program{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := newRoot(p)
 	root.SetArgs(args)

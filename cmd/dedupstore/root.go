@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -79,7 +80,7 @@ func newRoot(p *program) *cobra.Command {
 	root.SetUsageTemplate("{{.Long}}")
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
+	root.SetOut(helpWriter{p.stdout})
 	root.SetErr(p.stderr)
 
 	root.SetFlagErrorFunc(suggestFlag)
@@ -94,4 +95,15 @@ func newRoot(p *program) *cobra.Command {
 	)
 	p.complete(root)
 	return root
+}
+
+// A helpWriter takes what cobra prints, which would complain if nobody reads
+// it.
+type helpWriter struct{ w io.Writer }
+
+func (h helpWriter) Write(text []byte) (int, error) {
+	if err := writeOut(h.w, text); err != nil && err != errReaderGone {
+		return 0, err
+	}
+	return len(text), nil
 }
