@@ -72,7 +72,7 @@ func newCanon(p *program) *cobra.Command {
 	var profile *urlkey.Profile
 	var change profileChange
 	var asJSON bool
-	cmd.Flags().Var(newValue(&profile, "std", "NAME", urlkey.Parse), "profile", "")
+	cmd.Flags().Var(newValue(&profile, "std", "NAME", urlkey.Parse).oneOf(profileNames...), "profile", "")
 	cmd.Flags().Var(newValue(&change, "", "A,B", parseChange), "diff", "")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {

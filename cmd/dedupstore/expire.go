@@ -78,7 +78,7 @@ func newExpire(p *program) *cobra.Command {
 // interruptedExpire says how far it came; left is below 0 if it had not begun.
 func interruptedExpire(st store.Stats, left int64) error {
 	if left < 0 {
-		return errInterrupted
+		return fmt.Errorf("%w before any URLs were dropped", errInterrupted)
 	}
 	return fmt.Errorf("%w after %s URLs were dropped, with %s left", errInterrupted,
 		humanize.Comma(st.Expiry.DroppedURLs), humanize.Comma(left))

@@ -21,6 +21,7 @@ type value[T any] struct {
 	text  string
 	kind  string
 	parse func(string) (T, error)
+	names []string // what it may be, if there is a list
 }
 
 // newValue returns a flag for *to. An empty text leaves *to as it is.
@@ -31,6 +32,12 @@ func newValue[T any](to *T, text, kind string, parse func(string) (T, error)) *v
 			panic("bug: default of a flag: " + err.Error())
 		}
 	}
+	return v
+}
+
+// oneOf names what the flag may be, for completion.
+func (v *value[T]) oneOf(names ...string) *value[T] {
+	v.names = names
 	return v
 }
 
@@ -46,10 +53,12 @@ func (v *value[T]) Set(text string) error {
 func (v *value[T]) String() string { return v.text }
 func (v *value[T]) Type() string   { return v.kind }
 
+func (v *value[T]) choices() []string { return v.names }
+
 func jsonFlag(cmd *cobra.Command, to *bool) { cmd.Flags().BoolVar(to, "json", false, "") }
 
 func canonFlag(cmd *cobra.Command, o *store.Options) {
-	cmd.Flags().Var(newValue(&o.KeyProfile, "", "NAME", parseCanon), "canon", "")
+	cmd.Flags().Var(newValue(&o.KeyProfile, "", "NAME", parseCanon).oneOf(profileNames...), "canon", "")
 }
 
 func memoryFlag(cmd *cobra.Command, o *store.Options) {
@@ -59,7 +68,8 @@ func memoryFlag(cmd *cobra.Command, o *store.Options) {
 // birthFlags set what a store keeps for its life.
 func birthFlags(cmd *cobra.Command, o *store.Options) {
 	canonFlag(cmd, o)
-	cmd.Flags().Var(newValue(&o.Hash, "", "NAME", store.ParseHash), "hash", "")
+	cmd.Flags().Var(newValue(&o.Hash, "", "NAME", store.ParseHash).
+		oneOf(store.HashSipHash.String(), store.HashXXH64.String()), "hash", "")
 	cmd.Flags().Var(newValue(&o.ExpectedURLs, "", "N", parseCount), "urls", "")
 }
 
@@ -75,7 +85,8 @@ func ttlFlag(cmd *cobra.Command, to *time.Duration) {
 func addFlags(cmd *cobra.Command, a *adding) {
 	birthFlags(cmd, &a.options)
 	memoryFlag(cmd, &a.options)
-	cmd.Flags().Var(newValue(&a.options.Durability, "", "LEVEL", store.ParseDurability), "durability", "")
+	cmd.Flags().Var(newValue(&a.options.Durability, "", "LEVEL", store.ParseDurability).
+		oneOf(store.Interval.String(), store.Sync.String(), store.NoSync.String()), "durability", "")
 	cmd.Flags().BoolVar(&a.options.MustExist, "must-exist", false, "")
 	namespaceFlag(cmd, &a.namespace)
 	ttlFlag(cmd, &a.ttl)
@@ -108,6 +119,15 @@ const addFlagsUsage = `    --namespace NAME      a set of URLs of its own in the
 const storeFlagsUsage = `    --store DIR           the store (default: ./seen.store)
     --quiet               say nothing on stderr but errors
 `
+
+// parseWhole reads a number of lines.
+func parseWhole(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0, errors.New("want a whole number, 0 or more")
+	}
+	return n, nil
+}
 
 func parseFile(s string) (string, error) {
 	if s == "" {

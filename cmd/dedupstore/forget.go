@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
@@ -25,11 +26,12 @@ Make URLs new again, and print how many of them were seen:
     dedupstore forget --namespace NAME           the namespace: all its URLs
 
 The last one asks nothing, takes no time, and cannot be taken back; the name and
-its TTL stay. It does not read standard input. If it finds something there all
-the same, it does nothing and the exit code is 2: say - to forget those lines,
-or --all. A script whose list may be empty says -: where nothing comes in,
-nothing is forgotten. Do not use xargs for that: for an empty list it calls the
-command without URLs.
+its TTL stay. It does not read standard input. If something is there all the
+same, or may come through a pipe, it does nothing and the exit code is 2: say -
+to forget those lines, or --all. A script whose list may be empty says -: where
+nothing comes in, nothing is forgotten. Do not use xargs for that: for an empty
+list it calls the command without URLs. With $DEDUPSTORE_NAMESPACE and neither
+--namespace nor --all, nothing is dropped: the lines are forgotten.
 
 When it ends, it is durable. The rules for lines are those of "dedupstore
 filter". If an argument is no URL, nothing is forgotten and the exit code is 6.
@@ -60,12 +62,14 @@ func newForget(p *program) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, urls []string) error {
 		f := &forget{program: p}
 		do := f.urls(urls)
-		drop := name != "" && len(urls) == 0
+		// A name that an environment variable gives to all commands is not enough
+		// to drop a namespace.
+		drop := name != "" && len(urls) == 0 && (all || cmd.Flags().Changed("namespace"))
 		switch {
 		case all && !drop:
 			return usageError(cmd, errors.New("--all is for a --namespace, without URLs"))
 		case drop && !all && hasInput(p.stdin):
-			return usageError(cmd, fmt.Errorf("standard input is not empty: say - to forget its lines, or --all to drop namespace %q", name))
+			return usageError(cmd, fmt.Errorf("standard input may hold lines: say - to forget them, or --all to drop namespace %q", name))
 		case drop:
 			do = f.drop
 		case len(urls) == 0, len(urls) == 1 && urls[0] == stdinName && cmd.ArgsLenAtDash() != 0:
@@ -148,8 +152,12 @@ func (f *forget) print(asJSON bool) error {
 	return writeOut(f.stdout, fmt.Appendf(nil, "%s of %s URLs forgotten\n", humanize.Comma(f.Forgotten), humanize.Comma(f.Asked)))
 }
 
-// hasInput reports whether r is a file or a pipe with something to read in it.
-// It does not wait for it: nothing may ever come from a pipe that is inherited.
+// inputWait is how long a pipe may take to end, or to bring something. Nothing may
+// ever come from one that is inherited.
+const inputWait = time.Second
+
+// hasInput reports whether r is a file or a pipe from which something can be read,
+// or may be later.
 func hasInput(r io.Reader) bool {
 	file, ok := r.(*os.File)
 	if !ok {
@@ -162,6 +170,7 @@ func hasInput(r io.Reader) bool {
 		return false // a terminal, or /dev/null
 	}
 	fds := []unix.PollFd{{Fd: int32(file.Fd()), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0 && fds[0].Revents&unix.POLLIN != 0
+	n, err := unix.Poll(fds, int(inputWait.Milliseconds()))
+	ended := err == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0 && fds[0].Revents&unix.POLLIN == 0
+	return !ended
 }

@@ -60,7 +60,7 @@ var inspections = map[string]struct {
 func newInspect(p *program) *cobra.Command {
 	cmd := &cobra.Command{Use: "inspect WHAT [FILE]", Long: inspectUsage, Args: inspectArgs}
 	out := factWriter{program: p}
-	cmd.Flags().IntVar(&out.limit, "limit", 0, "")
+	cmd.Flags().Var(newValue(&out.limit, "", "N", parseWhole), "limit", "")
 	jsonFlag(cmd, &out.json)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		what := inspections[args[0]]
@@ -84,9 +84,6 @@ func inspectArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("inspect what? %q is none of wal, filter, registry, store", args[0])
 	case len(args) == 1 && !what.fileless:
 		return fmt.Errorf("inspect which file?")
-	}
-	if limit, err := cmd.Flags().GetInt("limit"); err != nil || limit < 0 {
-		return errors.New("want a limit of 0 or more")
 	}
 	return nil
 }

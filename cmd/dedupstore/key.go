@@ -15,6 +15,9 @@ import (
 // defaultProfile is that of a new store, by the name that is recorded in it.
 const defaultProfile = "std/1"
 
+// profileNames are those that a user writes; "std" is the newest std.
+var profileNames = []string{"none", "std", "crawl"}
+
 // A keyRule says which part of a line its key is made of. The zero rule: all of
 // it.
 type keyRule struct {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -61,12 +62,15 @@ var exits = []struct {
 	{is: errNotRepaired, code: 4, hint: "nothing that cannot be read was deleted"},
 	{is: errDamagedFile, code: 4, hint: "nothing was changed"},
 	{is: store.ErrDiskFull, code: 5, hint: "make room and run it again"},
-	{is: store.ErrClock, code: 7},
+	{is: store.ErrClock, code: 7}, // its text says what to do
 	{is: errReported, code: exitOther, silent: true},
 	{is: errNoNamespace, code: exitOther, hint: `"dedupstore namespaces --store DIR" lists those that there are`},
 	{is: store.ErrOptionsMismatch, code: exitOther, hint: "a store keeps what it was made with: leave that flag out, or name another --store"},
 	{is: store.ErrNotExist, code: exitOther, hint: `"dedupstore create --store DIR" makes one`},
 	{is: store.ErrNotStore, code: exitOther, hint: "name another --store"},
+	{is: store.ErrPoisoned, code: exitOther, hint: "what was answered before is safe; see to the disk, and run it again"},
+	{is: fs.ErrPermission, code: exitOther, hint: "run it as the user whose it is, or name another file or --store"},
+	{is: syscall.EROFS, code: exitOther, hint: "check, stats and verify need not write; for others, name another --store"},
 	{is: errVerifyInterrupted, code: 130, hint: "run it again; it begins anew"},
 	{is: errInterrupted, code: 130, hint: "run it again to go on"},
 }
@@ -96,7 +100,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	return runUntil(ctx, args, stdin, stdout, stderr)
+}
 
+// runUntil is run, interrupted when ctx is done.
+func runUntil(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p := &program{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := newRoot(p)
 	root.SetArgs(args)

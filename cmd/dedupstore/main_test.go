@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,7 +67,6 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("DEDUPSTORE_STORE", "")
 			env.Setenv("DEDUPSTORE_CANON", "none")
 			return nil
 		},
@@ -188,6 +189,10 @@ func TestExit(t *testing.T) {
 		{wrap(store.ErrClock), 7, "dedupstore: doing: store: the clock is far behind the store's time\n"},
 		{wrap(errNoNamespace), 6, "dedupstore: doing: there is no namespace; \"dedupstore namespaces --store DIR\" lists those that there are\n"},
 		{errors.Join(store.ErrClosed, errors.New("b")), 6, "dedupstore: closed; b\n"},
+		{wrap(store.ErrPoisoned), 6, "dedupstore: doing: " + store.ErrPoisoned.Error() + "; what was answered before is safe; see to the disk, and run it again\n"},
+		{&fs.PathError{Op: "open", Path: "f", Err: syscall.EACCES}, 6, "dedupstore: open f: permission denied; run it as the user whose it is, or name another file or --store\n"},
+		{&fs.PathError{Op: "open", Path: "f", Err: syscall.EROFS}, 6, "dedupstore: open f: read-only file system; check, stats and verify need not write; for others, name another --store\n"},
+		{fmt.Errorf("%w at 5 %%", errVerifyInterrupted), 130, "dedupstore: interrupted at 5 %; run it again; it begins anew\n"},
 		{errInterrupted, 130, "dedupstore: interrupted; run it again to go on\n"},
 	} {
 		var stderr bytes.Buffer

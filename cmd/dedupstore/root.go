@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -37,8 +38,9 @@ Every command but plan, bench and the last four takes:
     --store DIR    the store (default: ./seen.store)
     --quiet        say nothing on stderr but errors
 
-Each flag can be given by the environment too, in capitals: DEDUPSTORE_STORE is
-the store where there is no --store, DEDUPSTORE_ADDED_TO the --added-to.
+For every flag but --help and --version there is an environment variable, which
+counts where the flag is not given and the variable not empty: DEDUPSTORE_MEMORY
+for --memory, DEDUPSTORE_MUST_EXIST=true for --must-exist.
 
 Data goes to stdout, everything else to stderr. Exit codes:
 
@@ -82,8 +84,10 @@ func newRoot(p *program) *cobra.Command {
 	root.SetUsageTemplate("{{.Long}}")
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
+	root.SetOut(helpWriter{p.stdout})
 	root.SetErr(p.stderr)
+
+	root.SetFlagErrorFunc(suggestFlag)
 
 	flags := root.PersistentFlags()
 	flags.Var(newValue(&p.dir, defaultStore, "DIR", parseDir), "store", "")
@@ -93,5 +97,17 @@ func newRoot(p *program) *cobra.Command {
 		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p),
 		newPlan(p), newBench(p), newInspect(p), newCanon(p), newVersion(p),
 	)
+	p.complete(root)
 	return root
+}
+
+// A helpWriter takes what cobra prints, which would complain if nobody reads
+// it.
+type helpWriter struct{ w io.Writer }
+
+func (h helpWriter) Write(text []byte) (int, error) {
+	if err := writeOut(h.w, text); err != nil && err != errReaderGone {
+		return 0, err
+	}
+	return len(text), nil
 }

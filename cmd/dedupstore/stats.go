@@ -40,9 +40,9 @@ func newStats(p *program) *cobra.Command {
 	var w watch
 	jsonFlag(cmd, &w.json)
 	cmd.Flags().Var(newValue(&w.interval, "", "TIME", parseInterval), "watch", "")
-	cmd.Flags().IntVar(&w.count, "count", 0, "")
+	cmd.Flags().Var(newValue(&w.count, "", "N", parseWhole), "count", "")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if w.count < 0 || w.count > 0 && w.interval == 0 {
+		if w.count > 0 && w.interval == 0 {
 			return usageError(cmd, errors.New("--count is the number of lines of --watch"))
 		}
 		s, err := p.openAny(store.Options{ReadOnly: true})
