@@ -82,8 +82,8 @@ func printedAll(t *testing.T, dir, data, before string) {
 }
 
 // runFilter runs a filter in this process.
-func runFilter(dir, data string, stdout, stderr io.Writer) (code int) {
-	return run([]string{"filter", "--store", dir, "--memory", "8MiB"}, strings.NewReader(data), stdout, stderr)
+func runFilter(dir, data string, stdout, stderr io.Writer, flags ...string) (code int) {
+	return run(append([]string{"filter", "--store", dir, "--memory", "8MiB"}, flags...), strings.NewReader(data), stdout, stderr)
 }
 
 // A shortWriter takes so many bytes and no more.
@@ -136,5 +136,30 @@ func TestFilterWriterFails(t *testing.T) {
 				printedAll(t, dir, data, wholeLines(out.String()))
 			})
 		}
+	}
+}
+
+// TestVerdictsWriterFails has the answers fail at places in every batch: a line
+// is remembered only if its "new" was written.
+func TestVerdictsWriterFails(t *testing.T) {
+	data := manyLines(2 * batchLines)
+	size := len(data) + len("seen\t")*strings.Count(data, "\n")
+	for i := range 4 {
+		left := i * size / 4
+		t.Run(fmt.Sprint(left), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "s")
+			out := &shortWriter{left: left, err: syscall.ENOSPC}
+			var stderr bytes.Buffer
+			if code := runFilter(dir, data, out, &stderr, "--verdicts"); code != exitOther {
+				t.Errorf("exit code %d: %s", code, &stderr)
+			}
+			var printed strings.Builder
+			for answer := range strings.Lines(wholeLines(out.String())) {
+				if line, isNew := strings.CutPrefix(answer, "new\t"); isNew {
+					printed.WriteString(line)
+				}
+			}
+			printedAll(t, dir, data, printed.String())
+		})
 	}
 }

@@ -21,18 +21,20 @@ func rawAdding() adding { return adding{options: store.Options{KeyProfile: "none
 type cutLine struct{ line, key, reason string }
 
 // cutOracle cuts data with no thought for speed, memory or chunks.
-func cutOracle(data string) []cutLine {
+func cutOracle(data string, end byte) []cutLine {
 	var lines []cutLine
-	for i, line := range strings.SplitAfter(data, "\n") {
+	for i, line := range strings.SplitAfter(data, string(end)) {
 		if line == "" {
-			continue // what is behind the last LF
+			continue // what is behind the last end
 		}
-		line = strings.TrimSuffix(line, "\n")
+		line = strings.TrimSuffix(line, string(end))
 		key := line
 		if i == 0 {
 			key = strings.TrimPrefix(key, bom)
 		}
-		key = strings.TrimSuffix(key, "\r")
+		if end == '\n' {
+			key = strings.TrimSuffix(key, "\r")
+		}
 		_, reason := newKeyer(keyRule{}, nil).key(key)
 		lines = append(lines, cutLine{line, key, reason})
 	}
@@ -40,8 +42,8 @@ func cutOracle(data string) []cutLine {
 }
 
 // cutAll cuts what r yields with a lineReader, and checks the batches.
-func cutAll(t *testing.T, r io.Reader) ([]cutLine, error) {
-	lr := newLineReader("file", r, '\n', newKeyer(keyRule{}, nil), newLineBuffer())
+func cutAll(t *testing.T, r io.Reader, end byte) ([]cutLine, error) {
+	lr := newLineReader("file", r, end, newKeyer(keyRule{}, nil), newLineBuffer())
 	var lines []cutLine
 	for {
 		if err := lr.fill(); err == io.EOF {
@@ -96,13 +98,20 @@ func (c *chunkReader) Read(p []byte) (int, error) {
 	return size, nil
 }
 
+// checkCut cuts data into lines that end with LF, and with NUL.
 func checkCut(t *testing.T, data string, sizes []int, withEOF bool) {
 	t.Helper()
-	got, err := cutAll(t, &chunkReader{data: data, sizes: sizes, withEOF: withEOF})
+	checkCutAt(t, '\n', data, sizes, withEOF)
+	checkCutAt(t, 0, strings.ReplaceAll(data, "\n", "\x00"), sizes, withEOF)
+}
+
+func checkCutAt(t *testing.T, end byte, data string, sizes []int, withEOF bool) {
+	t.Helper()
+	got, err := cutAll(t, &chunkReader{data: data, sizes: sizes, withEOF: withEOF}, end)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := cutOracle(data)
+	want := cutOracle(data, end)
 	for i := range want {
 		if want[i].reason != "" {
 			want[i].key, want[i].line = "", want[i].line[:min(len(want[i].line), maxHeld)]
@@ -139,7 +148,7 @@ func TestLines(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, size := range []int{1, 2, 3, 100} {
-				got, err := cutAll(t, &chunkReader{data: test.data, sizes: []int{size}})
+				got, err := cutAll(t, &chunkReader{data: test.data, sizes: []int{size}}, '\n')
 				if err != nil || !reflect.DeepEqual(got, test.want) {
 					t.Errorf("read by %d: %q, %v, want %q", size, got, err, test.want)
 				}
@@ -169,7 +178,7 @@ func TestLinesOfLimit(t *testing.T) {
 // TestLongLineIsNotHeld reads a line far longer than memory should be.
 func TestLongLineIsNotHeld(t *testing.T) {
 	endless := io.LimitReader(endlessX{}, 64<<20)
-	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\n"), endless, strings.NewReader("\nb\n")))
+	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\n"), endless, strings.NewReader("\nb\n")), '\n')
 	want := []cutLine{{"a", "a", ""}, {line: strings.Repeat("x", maxHeld), reason: "longer than 1 MiB"}, {"b", "b", ""}}
 	if err != nil || !reflect.DeepEqual(lines, want) {
 		t.Errorf("%d lines, %v", len(lines), err)
@@ -188,7 +197,7 @@ func (endlessX) Read(p []byte) (int, error) {
 // TestLinesBeforeError keeps whole lines and drops one that may be cut off.
 func TestLinesBeforeError(t *testing.T) {
 	bad := fmt.Errorf("broken")
-	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\nb\nhttps://exam"), errReader{bad}))
+	lines, err := cutAll(t, io.MultiReader(strings.NewReader("a\nb\nhttps://exam"), errReader{bad}), '\n')
 	if want := []cutLine{{"a", "a", ""}, {"b", "b", ""}}; err != bad || !reflect.DeepEqual(lines, want) {
 		t.Errorf("%q, %v, want %q and the error", lines, err, want)
 	}
