@@ -21,7 +21,8 @@ ends with one line on stderr, in which read = new + seen + invalid + errors.
 ` + lineRulesUsage + `
 A FILE that cannot be read counts as one error; the others are done. If an
 output cannot be written, the lines of that write are not remembered. If nobody
-reads an output any more, the run ends without an error.
+reads an output any more, the run ends without an error. All outputs are written
+before a line is remembered: what is said of a kill is true of each of them.
 
     --verdicts            print every line, in its order, behind "new", "seen"
                           or "invalid" and a tab: who writes one line can read
@@ -39,8 +40,8 @@ reads an output any more, the run ends without an error.
     --null                lines end with NUL, in the inputs and the outputs, and
                           a CR before it is part of the line; -0 for short
     --dry-run             remember nothing, and make nothing, but a store in
-                          $TMPDIR that is removed at the end, 12 bytes a new
-                          line: the output is that of a run without it
+                          $TMPDIR that is removed at the end, some 16 bytes a
+                          new line: the output is that of a run without it
 ` + lineFlagsUsage + `
 Examples:
 

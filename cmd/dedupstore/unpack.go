@@ -1,0 +1,127 @@
+package main
+
+// What a stream is packed with is told by its first bytes, here.
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxZstdWindow is the largest window that the zstd program takes without
+// being asked for more.
+const maxZstdWindow = 128 << 20 // 128 MiB
+
+// unpack looks at the first bytes of r, and no further than it takes to
+// decide, and returns what a gzip or zstd stream unpacks to, or r itself.
+func unpack(r io.Reader) (plain io.Reader, done func(), err error) {
+	head, err := readHead(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	whole := io.MultiReader(bytes.NewReader(head), r)
+	switch formatOf(head) {
+	case formatGzip:
+		return &gzipReader{src: bufio.NewReaderSize(whole, 64<<10)}, func() {}, nil
+	case formatZstd:
+		z, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxWindow(maxZstdWindow))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return whole, func() {}, nil
+}
+
+// A gzipReader unpacks gzip streams that follow each other. Unlike
+// gzip.Reader it hands out the end of one without waiting for the next.
+type gzipReader struct {
+	src    *bufio.Reader
+	z      *gzip.Reader // nil before the first stream
+	inside bool
+}
+
+func (g *gzipReader) Read(p []byte) (int, error) {
+	if !g.inside {
+		if err := g.next(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := g.z.Read(p)
+	if err == io.EOF {
+		g.inside, err = false, nil
+	}
+	return n, err
+}
+
+// next begins the next stream, or returns io.EOF if there is none.
+func (g *gzipReader) next() error {
+	if _, err := g.src.Peek(1); err != nil {
+		return err
+	}
+	if g.z == nil {
+		g.z = new(gzip.Reader)
+	}
+	err := g.z.Reset(g.src)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF // it ended inside the header
+	}
+	g.z.Multistream(false)
+	g.inside = err == nil
+	return err
+}
+
+// readHead reads until formatOf decides or r ends.
+func readHead(r io.Reader) ([]byte, error) {
+	var head []byte
+	var buf [512]byte
+	for {
+		n, err := r.Read(buf[:])
+		head = append(head, buf[:n]...)
+		if err == io.EOF || err == nil && formatOf(head) != formatUnknown {
+			return head, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+type format uint8
+
+const (
+	formatUnknown format = iota // more bytes are needed
+	formatPlain
+	formatGzip
+	formatZstd
+)
+
+// formatOf tells the format of a stream that begins with head.
+func formatOf(head []byte) format {
+	for _, m := range []struct {
+		magic []byte
+		mask  byte // of the first byte
+		f     format
+	}{
+		{[]byte{0x1f, 0x8b}, 0xff, formatGzip},
+		{[]byte{0x28, 0xb5, 0x2f, 0xfd}, 0xff, formatZstd},
+		{[]byte{0x50, 0x2a, 0x4d, 0x18}, 0xf0, formatZstd}, // a skippable frame
+	} {
+		n := min(len(head), len(m.magic))
+		if n == 0 {
+			return formatUnknown
+		}
+		if head[0]&m.mask != m.magic[0] || !bytes.Equal(head[1:n], m.magic[1:n]) {
+			continue
+		}
+		if n < len(m.magic) {
+			return formatUnknown
+		}
+		return m.f
+	}
+	return formatPlain
+}
