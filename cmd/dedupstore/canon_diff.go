@@ -72,7 +72,7 @@ func (p *program) canonDiff(ctx context.Context, files []string, change profileC
 		program: p, from: newForms(change.from), to: newForms(change.to),
 		lines: map[formPair]string{},
 	}
-	if p.profile = change.to; p.profile.String() == "none/1" {
+	if p.profile = change.to; p.profile.String() == bytesProfile {
 		p.profile = change.from
 	}
 	err := p.eachBatch(ctx, newInput(files, p.stdin), d.gather)

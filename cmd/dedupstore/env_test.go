@@ -17,6 +17,7 @@ var flagTexts = map[string]struct{ good, bad string }{
 	"SIZE": {"64MiB", "1"}, "N": {"5", "-5"}, "TIME": {"2s", "2"},
 	"--canon": {"none", "no"}, "--hash": {"xxh64", "md5"}, "--namespace": {good: "x"}, "--durability": {"sync", "always"},
 	"--profile": {"crawl", "no"}, "--diff": {"std,crawl", "std"}, "W": {"2", "none"},
+	"FORMAT": {"csv", "rdb"}, "COLUMN": {good: "c"}, "FIELD": {good: "f"},
 }
 
 // eachFlag calls do for every flag of every verb that a variable stands for.

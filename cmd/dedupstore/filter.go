@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const filterUsage = `Usage: dedupstore filter [FILE...]
+var filterUsage = `Usage: dedupstore filter [FILE...]
 
 Print the lines of the FILEs, or of standard input, that the store has never
 seen, as they came and in their order, and remember them. A line is printed as
@@ -49,7 +49,8 @@ Examples:
     dedupstore filter links-1.txt.gz links-2.txt.zst > new.txt
     dedupstore filter --store crawl.store --urls 200M < links.txt > new.txt
     dedupstore filter --namespace feeds --ttl 1h < feeds.txt | fetch
-    dedupstore filter --key '"url":"([^"]*)"' pages.jsonl > new.jsonl
+    dedupstore filter --field page.url pages.jsonl.gz > new.jsonl
+    dedupstore filter --key 'id=([0-9]+)' links.txt > new.txt
     find . -print0 | dedupstore filter -0 | xargs -0 cat
 `
 
@@ -68,10 +69,16 @@ func newFilter(p *program) *cobra.Command {
 	f.BoolVarP(&null, "null", "0", false, "")
 	f.BoolVar(&dryRun, "dry-run", false, "")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		in := newInput(files, p.stdin)
+		in := flags.input(p, files)
 		in.rule.key = key
 		if null {
 			in.rule.end, o.end = 0, 0
+		}
+		if key.part != nil || null {
+			if in.rule.format.format != "" {
+				return usageError(cmd, errors.New("--format says where the URL is, as do --key and --null: leave one out"))
+			}
+			in.rule.format.auto = false
 		}
 		if err := o.check(in, p.stdout); err != nil {
 			return usageError(cmd, err)

@@ -8,7 +8,7 @@ import (
 	"dedupstore/store"
 )
 
-const importUsage = `Usage: dedupstore import FILE...
+var importUsage = `Usage: dedupstore import FILE...
 
 Remember the lines of the FILEs, and print how many were new. Interrupted and
 run again, it adds exactly what is missing. It ends with one line on stderr, in
@@ -30,7 +30,8 @@ A FILE that cannot be read counts as one error; the others are done.
 ` + lineFlagsUsage + `
 Examples:
 
-    dedupstore import seen-so-far.txt.zst
+    dedupstore import seen-so-far.txt.zst crawl.log.gz sitemap.xml a.warc.gz
+    dedupstore import --format csv --column address pages.csv
     psql -Atc 'select url from pages' | dedupstore import -
     dedupstore import --added-to added.txt other-crawl.txt.gz
 `
@@ -56,7 +57,7 @@ func newImport(p *program) *cobra.Command {
 		if added != nil {
 			ask = newMarker(realRun{n, s}, added.write).ask
 		}
-		return p.runLines(cmd.Context(), newInput(files, p.stdin), flags.json, s, ask)
+		return p.runLines(cmd.Context(), flags.input(p, files), flags.json, s, ask)
 	}
 	return cmd
 }

@@ -94,6 +94,9 @@ type feeder struct {
 // program's profile, until do fails or ctx is done. It leaves no batch that do has
 // begun, and says which was the last.
 func (p *program) eachBatch(ctx context.Context, in *input, do func(*batch) error) error {
+	if p.profile == nil || p.profile.String() == bytesProfile {
+		in.rule.format.auto = false // a key is a line, whatever it looks like
+	}
 	readCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	f := &feeder{
@@ -135,8 +138,11 @@ func (f *feeder) feed() {
 		if f.ctx.Err() != nil {
 			return
 		}
-		if err != nil {
+		if err != nil && err != io.EOF && err != errInvalidLine {
 			f.extend(func(b *batch) { b.failed = append(b.failed, err) })
+		}
+		if err != io.EOF && f.rule.strict {
+			break
 		}
 	}
 	close(f.full)
@@ -159,10 +165,13 @@ func (f *feeder) feedFile(name string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer done()
-	lr := newLineReader(name, plain, f.rule.end, f.keys, f.buf)
+	if plain, f.keys.extract, err = f.rule.format.lines(plain); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	lr := newLineReader(name, plain, f.rule, f.keys, f.buf)
 	for {
-		if err := lr.fill(); err == io.EOF {
-			return nil
+		if err := lr.fill(); err == io.EOF || err == errInvalidLine {
+			return err
 		} else if err != nil {
 			return fmt.Errorf("%s: after line %d: %w", name, lr.number, err)
 		}

@@ -8,12 +8,16 @@ import (
 	"regexp"
 	"strings"
 
+	"dedupstore/internal/urlfile"
 	"dedupstore/store"
 	"dedupstore/urlkey"
 )
 
 // defaultProfile is that of a new store, by the name that is recorded in it.
 const defaultProfile = "std/1"
+
+// bytesProfile is that of stores whose keys need not be URLs.
+const bytesProfile = "none/1"
 
 // profileNames are those that a user writes; "std" is the newest std.
 var profileNames = []string{"none", "std", "crawl"}
@@ -48,10 +52,15 @@ func (r keyRule) of(line string) (part, reason string) {
 	return line[at[0]:at[1]], ""
 }
 
+// noRecord is the reason of a line that has no key because it is no record, like
+// the names of columns: nobody is told of it.
+const noRecord = "no record"
+
 // A keyer makes keys by one rule and one profile. It is for one goroutine.
 type keyer struct {
 	rule    keyRule
-	profile *urlkey.Profile // nil: a key is the text
+	extract *urlfile.Extractor // of the file of the moment; nil: a line is a URL
+	profile *urlkey.Profile    // nil: a key is the text
 	form    []byte
 }
 
@@ -61,6 +70,16 @@ func newKeyer(r keyRule, p *urlkey.Profile) *keyer { return &keyer{rule: r, prof
 // end and without a byte order mark.
 func (k *keyer) key(line string) (key, reason string) {
 	text, reason := k.rule.of(line)
+	if k.extract != nil && len(line) <= store.MaxKeyBytes {
+		url, err := k.extract.URL(line)
+		switch {
+		case err == urlfile.ErrSkip:
+			return "", noRecord
+		case err != nil:
+			return "", err.Error()
+		}
+		text = url
+	}
 	switch {
 	case reason != "":
 		return "", reason

@@ -29,8 +29,10 @@ const (
 
 // A lineRule says what a line is, and what of it is the key.
 type lineRule struct {
-	end byte // of a line, 0 or LF
-	key keyRule
+	end    byte // of a line, 0 or LF
+	key    keyRule
+	format formatRule
+	strict bool // the first line that has no key is the last
 }
 
 // plainLines are the lines of a text.
@@ -76,20 +78,21 @@ func (l badLine) String() string {
 
 // A lineReader cuts one stream into lines.
 type lineReader struct {
-	place // what messages call the stream, and lines handed out
-	end   byte
-	keys  *keyer
-	r     io.Reader
-	buf   []byte
-	held  int    // buf[:held] is the start of a line whose end is not read
-	text  string // whole lines that are read and not handed out
-	err   error  // what the last Read returned
+	place  // what messages call the stream, and lines handed out
+	end    byte
+	strict bool
+	keys   *keyer
+	r      io.Reader
+	buf    []byte
+	held   int    // buf[:held] is the start of a line whose end is not read
+	text   string // whole lines that are read and not handed out
+	err    error  // what the last Read returned
 }
 
 // newLineReader uses buf, made by newLineBuffer, which may be used again
 // when the reader is done.
-func newLineReader(file string, r io.Reader, end byte, keys *keyer, buf []byte) *lineReader {
-	return &lineReader{place: place{file: file}, end: end, keys: keys, r: r, buf: buf}
+func newLineReader(file string, r io.Reader, rule lineRule, keys *keyer, buf []byte) *lineReader {
+	return &lineReader{place: place{file: file}, end: rule.end, strict: rule.strict, keys: keys, r: r, buf: buf}
 }
 
 func newLineBuffer() []byte { return make([]byte, maxHeld+1+readBytes) }
@@ -148,9 +151,15 @@ func (lr *lineReader) cut(b *batch) {
 			bare = strings.TrimPrefix(bare, bom)
 		}
 		key, reason := lr.keys.key(bare)
+		if reason == noRecord {
+			continue
+		}
 		if reason != "" {
 			line = line[:min(len(line), maxHeld)] // however much of it was read at once
 			b.invalid = append(b.invalid, badLine{lr.place, line, len(b.lines), reason})
+			if lr.strict {
+				lr.text, lr.err = "", errInvalidLine
+			}
 			continue
 		}
 		b.lines = append(b.lines, line)

@@ -43,7 +43,7 @@ func cutOracle(data string, end byte) []cutLine {
 
 // cutAll cuts what r yields with a lineReader, and checks the batches.
 func cutAll(t *testing.T, r io.Reader, end byte) ([]cutLine, error) {
-	lr := newLineReader("file", r, end, newKeyer(keyRule{}, nil), newLineBuffer())
+	lr := newLineReader("file", r, lineRule{end: end}, newKeyer(keyRule{}, nil), newLineBuffer())
 	var lines []cutLine
 	for {
 		if err := lr.fill(); err == io.EOF {
@@ -234,7 +234,7 @@ func BenchmarkLines(b *testing.B) {
 	var batch batch
 	b.SetBytes(int64(data.Len()))
 	for b.Loop() {
-		lr := newLineReader("", bytes.NewReader(data.Bytes()), '\n', keys, buf)
+		lr := newLineReader("", bytes.NewReader(data.Bytes()), plainLines, keys, buf)
 		for lr.fill() == nil {
 			for lr.text != "" {
 				lr.cut(&batch)

@@ -37,9 +37,10 @@ var (
 	errDamagedFile = errors.New("it is damaged")
 	errNoNamespace = errors.New("there is no namespace")
 
-	errSomeNew    = errors.New("at least one is new")
-	errReaderGone = errors.New("nobody reads the output any more")
-	errReported   = errors.New("an error was reported when it happened")
+	errInvalidLine = errors.New("stopped at the first invalid line")
+	errSomeNew     = errors.New("at least one is new")
+	errReaderGone  = errors.New("nobody reads the output any more")
+	errReported    = errors.New("an error was reported when it happened")
 )
 
 // exits gives an error its exit code and says what to do next, where DIR
@@ -64,6 +65,7 @@ var exits = []struct {
 	{is: store.ErrDiskFull, code: 5, hint: "make room and run it again"},
 	{is: store.ErrClock, code: 7}, // its text says what to do
 	{is: errReported, code: exitOther, silent: true},
+	{is: errInvalidLine, code: exitOther, hint: "what came before it is done; leave --strict out to pass over it"},
 	{is: errNoNamespace, code: exitOther, hint: `"dedupstore namespaces --store DIR" lists those that there are`},
 	{is: store.ErrOptionsMismatch, code: exitOther, hint: "a store keeps what it was made with: leave that flag out, or name another --store"},
 	{is: store.ErrNotExist, code: exitOther, hint: `"dedupstore create --store DIR" makes one`},

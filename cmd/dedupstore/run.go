@@ -38,25 +38,37 @@ func (t tally) String() string {
 // lineFlags are those of the verbs that take lines.
 type lineFlags struct {
 	adding
-	json bool
+	format formatRule
+	strict bool
+	json   bool
 }
 
 func newLineFlags(cmd *cobra.Command) *lineFlags {
 	f := &lineFlags{}
 	addFlags(cmd, &f.adding)
+	formatFlags(cmd, &f.format)
+	cmd.Flags().BoolVar(&f.strict, "strict", false, "")
 	jsonFlag(cmd, &f.json)
 	return f
 }
 
-const lineFlagsUsage = addFlagsUsage + `    --json                print the summary as one JSON object, even with
+// input is what the verb reads.
+func (f *lineFlags) input(p *program, files []string) *input {
+	in := newInput(files, p.stdin)
+	in.rule.format, in.rule.strict = f.format, f.strict
+	return in
+}
+
+var lineFlagsUsage = formatFlagsUsage() + `    --strict              stop at the first invalid line, and end with an error
+` + addFlagsUsage + `    --json                print the summary as one JSON object, even with
                           --quiet
 ` + storeFlagsUsage
 
-const lineRulesUsage = `A FILE may be plain, gzip or zstd, which its content tells; "-" is standard
-input. The key is made of the line without its LF and one CR before it, and, at
-the start of a file, without a byte order mark, as the store's --canon says. A
-line that is empty, is longer than 1 MiB or is no URL is invalid: it is counted,
-named on stderr, and passed over. The last line needs no LF.
+const lineRulesUsage = `A FILE may be plain, gzip, zstd or bzip2, which its content tells; "-" is
+standard input. The key is made of the line without its LF and one CR before it,
+and, at the start of a file, without a byte order mark, as the store's --canon
+says. A line that is empty, is longer than 1 MiB or is no URL is invalid: it is
+counted, named on stderr, and passed over. The last line needs no LF.
 `
 
 // A lineRun is one run of such a verb.
@@ -93,8 +105,11 @@ func (p *program) runLines(ctx context.Context, in *input, asJSON bool, into io.
 		return err
 	})
 	progress.clear()
-	if err == nil && p.failed {
+	switch {
+	case err == nil && p.failed:
 		err = errReported
+	case err == nil && in.rule.strict && r.tally.Invalid > 0:
+		err = errInvalidLine
 	}
 	err = p.close(into, err)
 	p.summary(r.tally, asJSON)

@@ -5,6 +5,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"compress/bzip2"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 
 	"github.com/klauspost/compress/gzip"
@@ -18,7 +22,7 @@ const maxZstdWindow = 128 << 20 // 128 MiB
 // unpack looks at the first bytes of r, and no further than it takes to
 // decide, and returns what a gzip or zstd stream unpacks to, or r itself.
 func unpack(r io.Reader) (plain io.Reader, done func(), err error) {
-	head, err := readHead(r)
+	head, err := readUntil(r, func(head []byte) bool { return formatOf(head) != formatUnknown })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -27,14 +31,59 @@ func unpack(r io.Reader) (plain io.Reader, done func(), err error) {
 	case formatGzip:
 		return &gzipReader{src: bufio.NewReaderSize(whole, 64<<10)}, func() {}, nil
 	case formatZstd:
-		z, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1),
-			zstd.WithDecoderMaxWindow(maxZstdWindow))
+		z, err := newZstd(whole)
 		if err != nil {
 			return nil, nil, err
 		}
 		return z, z.Close, nil
+	case formatZstdDict:
+		return unpackWithDict(whole)
+	case formatBzip2:
+		return bzip2.NewReader(whole), func() {}, nil
+	case formatXZ:
+		return nil, nil, errors.New("it is packed with xz: unpack it first, as in xzcat FILE | dedupstore filter")
 	}
 	return whole, func() {}, nil
+}
+
+func newZstd(r io.Reader, o ...zstd.DOption) (*zstd.Decoder, error) {
+	return zstd.NewReader(r, append(o, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))...)
+}
+
+// maxDictBytes bounds the dictionary of a .warc.zst file.
+const maxDictBytes = 16 << 20 // 16 MiB
+
+// unpackWithDict unpacks a zstd stream whose first frame is a skippable one with
+// the dictionary of the others, itself packed or not, as the IIPC's proposal for
+// .warc.zst has it.
+func unpackWithDict(r io.Reader) (plain io.Reader, done func(), err error) {
+	var head [8]byte // the magic, and the size of the frame
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, nil, err
+	}
+	size := binary.LittleEndian.Uint32(head[4:])
+	if size > maxDictBytes {
+		return nil, nil, fmt.Errorf("its dictionary has %d bytes, at most %d", size, maxDictBytes)
+	}
+	dict := make([]byte, size)
+	if _, err := io.ReadFull(r, dict); err != nil {
+		return nil, nil, err
+	}
+	if formatOf(dict) == formatZstd {
+		z, err := newZstd(nil, zstd.WithDecoderMaxMemory(maxDictBytes))
+		if err != nil {
+			return nil, nil, err
+		}
+		defer z.Close()
+		if dict, err = z.DecodeAll(dict, nil); err != nil {
+			return nil, nil, fmt.Errorf("its dictionary: %w", err)
+		}
+	}
+	z, err := newZstd(r, zstd.WithDecoderDicts(dict))
+	if err != nil {
+		return nil, nil, fmt.Errorf("its dictionary: %w", err)
+	}
+	return z, z.Close, nil
 }
 
 // A gzipReader unpacks gzip streams that follow each other. Unlike
@@ -75,14 +124,14 @@ func (g *gzipReader) next() error {
 	return err
 }
 
-// readHead reads until formatOf decides or r ends.
-func readHead(r io.Reader) ([]byte, error) {
+// readUntil reads until enough is there or r ends, and no further.
+func readUntil(r io.Reader, enough func(head []byte) bool) ([]byte, error) {
 	var head []byte
 	var buf [512]byte
 	for {
 		n, err := r.Read(buf[:])
 		head = append(head, buf[:n]...)
-		if err == io.EOF || err == nil && formatOf(head) != formatUnknown {
+		if err == io.EOF || err == nil && enough(head) {
 			return head, nil
 		}
 		if err != nil {
@@ -98,6 +147,9 @@ const (
 	formatPlain
 	formatGzip
 	formatZstd
+	formatZstdDict
+	formatBzip2
+	formatXZ
 )
 
 // formatOf tells the format of a stream that begins with head.
@@ -109,7 +161,10 @@ func formatOf(head []byte) format {
 	}{
 		{[]byte{0x1f, 0x8b}, 0xff, formatGzip},
 		{[]byte{0x28, 0xb5, 0x2f, 0xfd}, 0xff, formatZstd},
+		{[]byte{0x5d, 0x2a, 0x4d, 0x18}, 0xff, formatZstdDict},
 		{[]byte{0x50, 0x2a, 0x4d, 0x18}, 0xf0, formatZstd}, // a skippable frame
+		{[]byte("BZh"), 0xff, formatBzip2},
+		{[]byte{0xfd, '7', 'z', 'X', 'Z', 0}, 0xff, formatXZ},
 	} {
 		n := min(len(head), len(m.magic))
 		if n == 0 {
