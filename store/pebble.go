@@ -166,12 +166,13 @@ func (f pebbleFS) beforeMarker(name string) error {
 	return syncDir(f.FS, f.PathDir(name))
 }
 
-// OpenDir opens a directory whose failing sync is fatal. Left alone, Pebble
-// panics when it cannot sync the directory behind a marker.
+// OpenDir opens a directory whose failing sync is fatal if it is Pebble's own,
+// and not a snapshot's. Left alone, Pebble panics when it cannot sync the
+// directory behind a marker.
 func (f pebbleFS) OpenDir(name string) (vfs.File, error) {
 	d, err := f.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || f.PathBase(name) != pebbleDir {
+		return d, err
 	}
 	return pebbleDirFile{d, f.events}, nil
 }
