@@ -152,6 +152,9 @@ func (s *Store) fillSnapshot(ctx context.Context, d *snapshotDir) (_ *SnapshotSt
 	if err := publishFile(d.fs, d.tmp, snapshotName, appendOrigin(nil, &c.origin)); err != nil {
 		return nil, err
 	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
 	return &SnapshotStats{
 		URLs: c.origin.URLs, LSN: c.origin.LSN, FlushesHeld: c.held, LinkedBytes: d.linked, CopiedBytes: d.copied,
 	}, nil
