@@ -420,7 +420,7 @@ func TestSnapshotAcrossDevices(t *testing.T) {
 func TestSnapshotPoisoned(t *testing.T) {
 	w := inMemory(t)
 	s := w.open()
-	s.abandon()
+	defer s.abandon()
 	s.poison(errors.New("test"))
 	is(t, "poisoned", s.Snapshot(t.Context(), "/copy"), ErrPoisoned)
 	s.leftNothing("/copy")

@@ -26,6 +26,7 @@ const rootUsage = `dedupstore remembers which URLs it has seen, exactly and dura
     dedupstore verify              look for damage in a store
     dedupstore repair              say what can be had back of it, and do it
     dedupstore compact             merge the tables of a store
+    dedupstore snapshot DIR        make a copy of a store
     dedupstore grow --urls N       make the bitmap of a store larger
     dedupstore inspect WHAT FILE   print what a file of a store says
     dedupstore version             print the version
@@ -85,7 +86,7 @@ func newRoot(p *program) *cobra.Command {
 	flags.BoolVar(&p.quiet, "quiet", false, "")
 	root.AddCommand(
 		newFilter(p), newImport(p), newAdd(p), newCheck(p), newForget(p),
-		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p), newInspect(p),
+		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newSnapshot(p), newGrow(p), newInspect(p),
 		newVersion(p),
 	)
 	return root
