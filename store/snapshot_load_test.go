@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -102,5 +103,44 @@ func TestSnapshotUnderLoad(t *testing.T) {
 		}
 		c.urls(urls)
 		c.close()
+	}
+}
+
+// BenchmarkAddDuringSnapshot adds batches of 1,000 while snapshots are made one
+// after the other, and while none is. The figures are the longest batch's, and
+// for how long a snapshot kept flushes waiting.
+func BenchmarkAddDuringSnapshot(b *testing.B) {
+	for _, snapshots := range []bool{false, true} {
+		b.Run(fmt.Sprintf("snapshots=%v", snapshots), func(b *testing.B) {
+			w := onDisk(b)
+			w.o = Options{ExpectedURLs: 20_000_000, MemoryBytes: 256 << 20}
+			s := mustOpen(b, w.dir, w.options())
+			ctx, cancel := context.WithCancel(b.Context())
+			var held time.Duration
+			taken := start(func() {
+				for i := 0; snapshots && ctx.Err() == nil; i++ {
+					dir := fmt.Sprint(w.dir, ".copy", i)
+					if err := s.Snapshot(ctx, dir); err == nil {
+						held = max(held, s.Stats().Snapshots.FlushesHeld)
+					}
+					must(b, os.RemoveAll(dir))
+				}
+			})
+			var longest time.Duration
+			batch, answers := make([]string, 1000), make([]Answer, 1000)
+			for n := 0; b.Loop(); n += len(batch) {
+				for i := range batch {
+					batch[i] = key(n + i)
+				}
+				began := time.Now()
+				must(b, s.AddBatch(b.Context(), batch, answers))
+				longest = max(longest, time.Since(began))
+			}
+			cancel()
+			<-taken
+			b.ReportMetric(float64(longest.Microseconds())/1e3, "ms/longest")
+			b.ReportMetric(float64(held.Microseconds())/1e3, "ms/held")
+			must(b, s.Close())
+		})
 	}
 }

@@ -425,3 +425,39 @@ func TestSnapshotPoisoned(t *testing.T) {
 	is(t, "poisoned", s.Snapshot(t.Context(), "/copy"), ErrPoisoned)
 	s.leftNothing("/copy")
 }
+
+// TestSnapshotOrigin opens copies whose SNAPSHOT is gone or damaged: what was
+// left out counts as lost then, and is built all the same.
+func TestSnapshotOrigin(t *testing.T) {
+	w := onDisk(t)
+	s := w.open()
+	s.add(New, keys(0, 300)...)
+	s.flush()
+	for name, damage := range map[string]func(path string) error{
+		"gone":    os.Remove,
+		"empty":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"no JSON": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+		"large":   func(path string) error { return os.WriteFile(path, make([]byte, maxOriginBytes+1), 0o600) },
+		"of another format": func(path string) error {
+			return os.WriteFile(path, appendOrigin(nil, &origin{Format: 2, Bitmap: 1}), 0o600)
+		},
+		"of another bitmap": func(path string) error {
+			return os.WriteFile(path, appendOrigin(nil, &origin{Format: 1, Bitmap: 7}), 0o600)
+		},
+	} {
+		r := s.snapshot(w.dir + "." + name)
+		must(t, damage(filepath.Join(r.dir, snapshotName)))
+		report, err := Verify(t.Context(), r.dir, VerifyOptions{})
+		must(t, err)
+		if len(report.Faults) != 1 || report.Faults[0].Consequence != isBuiltAnew {
+			t.Errorf("%s: faults are %+v", name, report.Faults)
+		}
+		c := r.open()
+		if bad := c.Stats().Recovery.BadFilters; len(bad) != 1 {
+			t.Errorf("%s: bad filters are %+v", name, bad)
+		}
+		c.add(Seen, keys(0, 300)...)
+		c.healthy()
+		c.close()
+	}
+}
