@@ -396,7 +396,7 @@ func formatDumps(t *testing.T) map[string]string {
 		"SNAPSHOT": string(appendOrigin(nil, &origin{
 			Format: originFormat, Made: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), LSN: 4711, URLs: 20_000_000, Bitmap: 3,
 		})),
-		"LOCK":     "pid 4711\nhost crawler-1\nsince 2026-01-01T00:00:00Z\n",
+		"LOCK": "pid 4711\nhost crawler-1\nsince 2026-01-01T00:00:00Z\n",
 	}
 }
 

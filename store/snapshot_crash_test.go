@@ -88,8 +88,7 @@ func TestSnapshotCallsFail(t *testing.T) {
 		must(t, s.Compact(t.Context()))
 		s.add(New, keys(500, 600)...)
 		must(t, s.Sync(t.Context()))
-		s.maintainer.mu.Lock() // nothing is under way
-		s.maintainer.mu.Unlock()
+		s.idle()
 		armed.Store(true)
 		err := s.Snapshot(t.Context(), "/copy")
 		armed.Store(false)
@@ -162,5 +161,46 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 	c.has(Seen, keys(0, n+5000)...)
 	if !slices.Contains(r.files(func(string) bool { return true }), bitmapName(2)) {
 		eventually(t, "the bitmap is built", func() bool { return len(c.Stats().Degraded) == 0 })
+	}
+}
+
+// TestSnapshotOpenedFull copies a store that was opened on a full disk: not to
+// that disk, and as soon as there is space.
+func TestSnapshotOpenedFull(t *testing.T) {
+	w, disk := onSmallDisk(t, 64<<20)
+	s := w.open()
+	s.add(New, keys(0, 1000)...)
+	s.close()
+	disk.others(0)
+	s = w.open()
+	is(t, "full", s.Snapshot(t.Context(), "/copy"), ErrDiskFull)
+	s.leftNothing("/copy")
+	disk.others(32 << 20)
+	s.snapshot("/copy").open().has(Seen, keys(0, 1000)...)
+}
+
+// TestSnapshotOfCrashed copies what a power loss has left, torn tail and all,
+// from a store that is opened read-only, which recovers nothing.
+func TestSnapshotOfCrashed(t *testing.T) {
+	rng := seeded(t)
+	for i := range 20 {
+		w := inMemory(t).spanned()
+		w.o.Durability = NoSync
+		s := w.open()
+		s.add(New, keys(0, 300+10*i)...)
+		if i%2 == 0 {
+			s.flush()
+		}
+		for j := range 30 {
+			s.add(New, keys(1000+10*j, 1010+10*j)...)
+		}
+		after := w.crash(rng, rng.IntN(101))
+		var urls int64
+		after.openReadOnly(func(s *testStore) {
+			urls = s.Stats().URLs
+			s.snapshot("/copy")
+		})
+		after.restored("/copy").open().urls(int(urls))
+		after.open().urls(int(urls))
 	}
 }

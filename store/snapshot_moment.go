@@ -81,12 +81,12 @@ func (s *Store) momentLive(ctx context.Context) (_ *moment, err error) {
 // that it cannot sync behind a marker.
 func unpanicked(call func() error) (err error) {
 	defer func() {
-		p := recover()
-		cause, ok := p.(error)
-		switch _, bug := p.(runtime.Error); {
-		case p == nil:
-		case ok && !bug:
-			err = cause
+		switch p := recover().(type) {
+		case nil:
+		case runtime.Error:
+			panic(p)
+		case error:
+			err = p
 		default:
 			panic(p)
 		}
