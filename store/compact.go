@@ -30,25 +30,32 @@ func (s *Store) Compact(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	if s.mu.closing {
-		s.mu.Unlock()
-		return ErrClosed
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return err
 	}
-	s.compacts.Add(1) // Close waits
-	s.mu.Unlock()
-	defer s.compacts.Done()
+	defer end()
+	return s.compactTables(ctx)
+}
 
+// begin begins a call that Close waits for, and whose context it ends, with
+// ErrClosed for the cause.
+func (s *Store) begin(ctx context.Context) (_ context.Context, end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.closing {
+		return nil, nil, ErrClosed
+	}
+	s.calls.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	go func() {
 		select {
-		case <-s.maintainer.stop:
+		case <-s.maintainer.stop: // for ever in a store that must not write
 			cancel(ErrClosed)
 		case <-ctx.Done():
 		}
 	}()
-	return s.compactTables(ctx)
+	return ctx, func() { cancel(nil); s.calls.Done() }, nil
 }
 
 // compactTables compacts below the floor, with the reserve given up.

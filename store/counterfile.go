@@ -111,7 +111,9 @@ func (s *Store) examineCounters(f *found) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = &CorruptError{Path: s.countersPath(generation), Offset: -1, Reason: "the file is missing", Err: err}
 	}
-	f.badCounters = &filterFile{path: s.countersPath(generation), bad: err}
+	f.badCounters = &filterFile{
+		path: s.countersPath(generation), bad: err, leftOut: isLeftOut(err, generation, f.origin.Counters),
+	}
 	return nil
 }
 
@@ -126,7 +128,10 @@ func (s *Store) settleCounters(f *found) error {
 	if f.badCounters == nil {
 		return nil
 	}
-	s.maintainer.countersLost = reasonOf(f.badCounters.bad)
+	s.maintainer.countersLost = f.badCounters.reason()
+	if f.badCounters.leftOut {
+		return nil
+	}
 	kept, err := s.keepBadCounters(f.registry.counterGen)
 	s.noteBad(*f.badCounters, kept)
 	return err

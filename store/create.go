@@ -136,15 +136,8 @@ func createWith(o *Options, dir string, id *identity, r *registry, words func(*S
 	if err := creatable(fsys, dir, names); err != nil {
 		return err
 	}
-	if err := publishFile(fsys, dir, creatingName, []byte(creatingText)); err != nil {
+	if err := beginCreation(fsys, dir, names); err != nil {
 		return err
-	}
-	for _, name := range names { // what an earlier creation left
-		if name != "lost+found" && name != lockName && name != creatingName {
-			if err := fsys.RemoveAll(fsys.PathJoin(dir, name)); err != nil {
-				return err
-			}
-		}
 	}
 	for _, sub := range []string{logDir, pebbleDir, tmpDir} {
 		if err := fsys.MkdirAll(fsys.PathJoin(dir, sub), 0o700); err != nil {
@@ -172,6 +165,22 @@ func createWith(o *Options, dir string, id *identity, r *registry, words func(*S
 		return err
 	}
 	return syncDir(fsys, dir)
+}
+
+// beginCreation marks a creatable directory, and removes what an earlier
+// creation has left.
+func beginCreation(fsys vfs.FS, dir string, names []string) error {
+	if err := publishFile(fsys, dir, creatingName, []byte(creatingText)); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name != "lost+found" && name != lockName && name != creatingName {
+			if err := fsys.RemoveAll(fsys.PathJoin(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func createBitmap(o *Options, dir string, id *identity, r *registry) error {

@@ -24,6 +24,7 @@ var (
 	ErrClaimed         = errors.New("store: somebody holds a claim on the key")
 	ErrClaimLost       = errors.New("store: the claim does not hold any more")
 	ErrClock           = errors.New("store: the clock is far behind the store's time")
+	ErrInsideStore     = errors.New("store: a snapshot cannot be in the store's own directory")
 	ErrTooManyClaims   = errors.New("store: too many claims are held")
 )
 

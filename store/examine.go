@@ -27,6 +27,8 @@ type found struct {
 	// The same of counters.
 	badCounters  *filterFile
 	leftCounters []string
+	// origin says what a snapshot has left out.
+	origin origin
 	// ingest is the highest number that log and filters know of.
 	ingest     uint64
 	ingestFrom string // the file that says so

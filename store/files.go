@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The names in a store's directory: STORE (the identity), LOCK, STATUS, log/,
+// The names in a store's directory: STORE (the identity), LOCK, STATUS, SNAPSHOT, log/,
 // pebble/, tmp/, reserve, the bitmap and the segment filters, whose names hold
 // their generation.
 
@@ -32,7 +32,7 @@ func isBitmapName(name string) bool {
 func ours(name string) bool {
 	switch name {
 	case lockName, logDir, pebbleDir, tmpDir, creatingName, creatingName + newSuffix, identityName + newSuffix,
-		statusName, statusName + newSuffix:
+		statusName, statusName + newSuffix, snapshotName, snapshotName + newSuffix:
 		return true
 	}
 	return strings.HasPrefix(name, bitmapPrefix)

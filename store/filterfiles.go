@@ -26,6 +26,8 @@ type filterFile struct {
 	path   string
 	header mmapfilter.Header
 	bad    error // why it cannot be used; nil if it can
+	// leftOut says that it is missing because a snapshot has left it out.
+	leftOut bool
 }
 
 // examineFilters reads the headers of the filters' files and chooses those
@@ -34,6 +36,9 @@ func (s *Store) examineFilters(f *found) error {
 	names, err := s.opts.seams.Device.List(s.dir)
 	if err != nil {
 		return fmt.Errorf("store: list the filters: %w", err)
+	}
+	if f.origin, err = s.readOrigin(); err != nil {
+		return err
 	}
 	f.bitmap = filterFile{path: s.bitmapPath(f.registry)}
 	if err := s.examineFilter(f, &f.bitmap, f.registry.bitmapGeneration, s.identity.hasher.mix); err != nil {
@@ -65,7 +70,9 @@ func (s *Store) examineFilters(f *found) error {
 			f.chooseFilter(ff, name)
 		}
 	}
-	if f.bitmap.bad != nil {
+	if isLeftOut(f.bitmap.bad, f.registry.bitmapGeneration, f.origin.Bitmap) {
+		f.bitmap.leftOut = true
+	} else if f.bitmap.bad != nil {
 		f.badFilters = append(f.badFilters, f.bitmap)
 	}
 	return nil
@@ -158,8 +165,16 @@ func (s *Store) openFilter(f *found, ff *filterFile, touched uint64, of []segmen
 		f.badFilters = append(f.badFilters, *ff)
 	}
 	open := &filter{path: ff.path}
-	open.doubts(doubt{reason: reasonOf(ff.bad)})
+	open.doubts(doubt{reason: ff.reason()})
 	return open, nil
+}
+
+// reason is why a file cannot be used.
+func (ff *filterFile) reason() string {
+	if ff.leftOut {
+		return leftOutReason
+	}
+	return reasonOf(ff.bad)
 }
 
 // reasonOf is what an error says, without the path.

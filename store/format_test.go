@@ -393,7 +393,10 @@ func formatDumps(t *testing.T) map[string]string {
 			dump(t, 0, appendSegmentRow(nil, &formatSegment), segmentFields(
 				"span kind 1: by size", "state 2: closed", "log2 of the span's width: 0", "log file in which it closed", "end: never")...),
 		"CREATING": creatingText,
-		"LOCK":     "pid 4711\nhost crawler-1\nsince 2026-01-01T00:00:00Z\n",
+		"SNAPSHOT": string(appendOrigin(nil, &origin{
+			Format: originFormat, Made: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), LSN: 4711, URLs: 20_000_000, Bitmap: 3,
+		})),
+		"LOCK": "pid 4711\nhost crawler-1\nsince 2026-01-01T00:00:00Z\n",
 	}
 }
 

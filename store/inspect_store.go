@@ -138,6 +138,9 @@ func inspectEntry(dir string, e fs.DirEntry, fn func(Fact) error) error {
 	case name == statusName:
 		f.Kind = "status"
 		f.addStatus(dir)
+	case name == snapshotName:
+		f.Kind = "snapshot"
+		f.addOrigin()
 	case name == reserveName:
 		f.Kind = "reserve"
 	case name == creatingName:
@@ -168,6 +171,17 @@ func (f *Fact) addFilter() error {
 			Field{"capacity", h.Capacity}, Field{"torn", torn}, Field{"unverified", h.Unverified})
 	}
 	return nil
+}
+
+// addOrigin adds of what the store was a snapshot. What cannot be read is no
+// damage.
+func (f *Fact) addOrigin() {
+	if b, err := readSmallFile(vfs.Default, f.Path, maxOriginBytes); err == nil {
+		if o, ok := decodeOrigin(b); ok {
+			f.Fields = append(f.Fields, Field{"made", o.Made}, Field{"lsn", o.LSN}, Field{"urls", o.URLs},
+				Field{"bitmap", o.Bitmap}, Field{"counters", o.Counters})
+		}
+	}
 }
 
 // addStatus adds who has written a STATUS. One that is not whole is no damage.

@@ -35,7 +35,8 @@ const (
 // Create makes what was made before durable, if it is to make a marker.
 func (f pebbleFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	marker := strings.HasPrefix(f.PathBase(name), markerPrefix)
-	if !marker && !strings.HasPrefix(f.PathBase(name), manifestPrefix) {
+	isOwn := f.PathBase(f.PathDir(name)) == pebbleDir // and not a snapshot's
+	if !isOwn || !marker && !strings.HasPrefix(f.PathBase(name), manifestPrefix) {
 		return f.FS.Create(name, c)
 	}
 	if marker {
@@ -60,12 +61,13 @@ func (f pebbleFS) Remove(name string) error {
 	return f.FS.Remove(name)
 }
 
-// OpenDir opens a directory whose failing sync is fatal. Left alone, Pebble
-// panics when it cannot sync the directory behind a marker.
+// OpenDir opens a directory whose failing sync is fatal if it is Pebble's own,
+// and not a snapshot's. Left alone, Pebble panics when it cannot sync the
+// directory behind a marker.
 func (f pebbleFS) OpenDir(name string) (vfs.File, error) {
 	d, err := f.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || f.PathBase(name) != pebbleDir {
+		return d, err
 	}
 	return pebbleDirFile{d, f.events}, nil
 }

@@ -138,7 +138,7 @@ func (s *Store) removeLeftovers(c *wal.Chain) error {
 		return fmt.Errorf("store: list %s: %w", tmp, err)
 	}
 	for _, name := range names {
-		if err := fsys.Remove(fsys.PathJoin(tmp, name)); err != nil {
+		if err := fsys.RemoveAll(fsys.PathJoin(tmp, name)); err != nil {
 			return fmt.Errorf("store: remove a left-over file: %w", err)
 		}
 		s.recovery.Removed = append(s.recovery.Removed, fsys.PathJoin(tmpDir, name))

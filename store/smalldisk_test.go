@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -128,6 +129,22 @@ func (d *smallDisk) Rename(from, to string) error {
 		d.dropLocked(to)
 		d.places[to] = d.places[from]
 		delete(d.places, from)
+	}
+	return err
+}
+
+// RemoveAll removes a directory, whose files it frees.
+func (d *smallDisk) RemoveAll(name string) error {
+	d.step("remove", name)
+	err := d.FS.RemoveAll(name)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for path := range d.places {
+			if path == name || strings.HasPrefix(path, name+"/") {
+				d.dropLocked(path)
+			}
+		}
 	}
 	return err
 }

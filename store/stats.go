@@ -35,6 +35,7 @@ type Stats struct {
 	Log        LogStats        `json:"log"`
 	Flush      FlushStats      `json:"flush"`
 	Build      BuildStats      `json:"build"`
+	Snapshots  SnapshotStats   `json:"snapshots"`
 	Compaction CompactionStats `json:"compaction"`
 	Cache      CacheStats      `json:"cache"`
 	Memtable   MemtableStats   `json:"memtable"`
@@ -225,6 +226,22 @@ type MemtableStats struct {
 	Frozen   int64 `json:"frozen"`
 }
 
+// SnapshotStats are figures of the snapshots that were made since Open: how
+// many, and of the last one the rest.
+type SnapshotStats struct {
+	Made int64 `json:"made"`
+	// URLs and LSN are those of the store at the moment that it shows.
+	URLs int64  `json:"urls"`
+	LSN  uint64 `json:"lsn"`
+	// LinkedBytes of its tables are the store's too, and take no space until
+	// the store has merged them away. CopiedBytes are its own.
+	LinkedBytes int64         `json:"linked_bytes"`
+	CopiedBytes int64         `json:"copied_bytes"`
+	Time        time.Duration `json:"time_ns"`
+	// FlushesHeld is for how long of that flushes waited.
+	FlushesHeld time.Duration `json:"flushes_held_ns"`
+}
+
 // RecoveryStats say what Open found and did.
 type RecoveryStats struct {
 	// Clean says that there was nothing to replay.
@@ -347,6 +364,10 @@ func (s *Store) counterStats(x *Stats) {
 	}
 	x.Build = BuildStats{
 		Builds: c.builds.Load(), FromCounters: c.buildsCounted.Load(), NewCounters: c.buildsAnew.Load(), GivenUp: c.buildsGivenUp.Load(), Time: time.Duration(c.buildNanos.Load()),
+	}
+	if last := c.snapshot.Load(); last != nil {
+		x.Snapshots = *last
+		x.Snapshots.Made = c.snapshots.Load()
 	}
 	x.Disk.Counters = c.counterBytes.Load()
 	if path := c.building.Load(); path != nil {

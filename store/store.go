@@ -47,8 +47,8 @@ type Store struct {
 	maxPart       int
 	// refuse is what Add returns in a store that must not write: read-only,
 	// or opened on a disk too full to recover. Set by Open only.
-	refuse   error
-	compacts sync.WaitGroup // calls of Compact; none begins after closing is set
+	refuse error
+	calls  sync.WaitGroup // of Compact and Snapshot; none begins after closing is set
 
 	poisonOnce sync.Once
 	poisonErr  atomic.Pointer[error]
@@ -141,6 +141,8 @@ type counters struct {
 	buildsGivenUp                  atomic.Int64
 	building                       atomic.Pointer[string]
 	buildErr                       atomic.Pointer[error] // of the last one, if it was given up
+	cuts, snapshots                atomic.Int64
+	snapshot                       atomic.Pointer[SnapshotStats] // of the last one
 }
 
 // poison makes the first failed write final: what rests on words not known to
@@ -337,10 +339,10 @@ func (s *Store) close() error {
 		}
 		close(s.maintainer.stop)
 		<-s.maintainer.done
-		s.compacts.Wait()
-		if s.Err() == nil {
-			errs = append(errs, s.closeBuild(), s.healAll(), s.syncFilters(), s.checkLinked())
-		}
+	}
+	s.calls.Wait()
+	if s.refuse == nil && s.Err() == nil {
+		errs = append(errs, s.closeBuild(), s.healAll(), s.syncFilters(), s.checkLinked())
 	}
 
 	s.stopStatus()

@@ -155,8 +155,10 @@ func (s *Store) verifyFiles(ctx context.Context, r *Report, vo VerifyOptions) (e
 		return nil
 	}
 	if bad := f.badCounters; bad != nil {
-		r.add(bad.path, countersBuiltAnew, bad.bad)
-		s.maintainer.countersLost = reasonOf(bad.bad)
+		if !bad.leftOut {
+			r.add(bad.path, countersBuiltAnew, bad.bad)
+		}
+		s.maintainer.countersLost = bad.reason()
 	}
 	if err := s.openFilters(f); err != nil {
 		r.add(s.dir, doesNotOpen, err)

@@ -81,7 +81,7 @@ func TestEnv(t *testing.T) {
 // TestBadEnv ends with the exit code of a bad flag, and names the variable.
 func TestBadEnv(t *testing.T) {
 	t.Chdir(t.TempDir())
-	args := map[string][]string{"import": {"f"}, "add": {"u"}, "why": {"u"}, "inspect": {"store"}}
+	args := map[string][]string{"import": {"f"}, "add": {"u"}, "why": {"u"}, "snapshot": {"d"}, "inspect": {"store"}}
 	eachFlag(t, func(t *testing.T, _ *program, cmd *cobra.Command, f *pflag.Flag, _, bad string) {
 		if bad == "" {
 			return // every text is good

@@ -24,6 +24,7 @@ const rootUsage = `dedupstore remembers which URLs it has seen, exactly and dura
     dedupstore verify              look for damage in a store
     dedupstore repair              say what can be had back of it, and do it
     dedupstore compact             merge the tables of a store
+    dedupstore snapshot DIR        make a copy of a store
     dedupstore grow --urls N       make the bitmap of a store larger
     dedupstore plan --urls N       say what a store takes, beside others
     dedupstore bench [FILE]        measure a store on this machine
@@ -94,7 +95,7 @@ func newRoot(p *program) *cobra.Command {
 	flags.BoolVar(&p.quiet, "quiet", false, "")
 	root.AddCommand(
 		newFilter(p), newImport(p), newAdd(p), newCheck(p), newWhy(p), newForget(p),
-		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newGrow(p),
+		newCreate(p), newNamespaces(p), newExpire(p), newStats(p), newVerify(p), newRepair(p), newCompact(p), newSnapshot(p), newGrow(p),
 		newPlan(p), newBench(p), newInspect(p), newCanon(p), newVersion(p),
 	)
 	p.complete(root)
