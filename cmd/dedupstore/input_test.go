@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -65,6 +67,10 @@ func TestFormats(t *testing.T) {
 		"start of a zstd":    {[]byte("(\xb5/"), []string{"(\xb5/"}},
 		"nearly a zstd":      {[]byte("(\xb5a\n"), []string{"(\xb5a"}},
 		"start of skippable": {[]byte("P\n"), []string{"P"}},
+		"zstd, dictionary":   {withDict(t, false), abc},
+		"and that packed":    {withDict(t, true), abc},
+		"bzip2":              {[]byte("\x42\x5a\x68\x39\x31\x41\x59\x26\x53\x59\x03\x89\x0c\xa6\x00\x00\x01\xc1\x00\x00\x10\x38\x00\x20\x00\x21\x9a\x68\x33\x4d\x1c\xb7\x8b\xb9\x22\x9c\x28\x48\x01\xc4\x86\x53\x00"), abc},
+		"start of a bzip2":   {[]byte("BZ\n"), []string{"BZ"}},
 		"empty":              {nil, nil},
 		"gzip of BOM":        {g(bom + "a\n"), []string{"a"}},
 	} {
@@ -83,6 +89,32 @@ func TestFormats(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withDict is a, b and c as a .warc.zst file has them: behind a skippable frame
+// with the dictionary, plain or packed.
+func withDict(t *testing.T, packed bool) []byte {
+	t.Helper()
+	var history []byte
+	var contents [][]byte
+	for i := range 200 {
+		page := fmt.Appendf(nil, "https://example.org/%d/page/%d.html\n", i%7, i*i)
+		history, contents = append(history, page...), append(contents, bytes.Repeat(page, 3))
+	}
+	dict, err := zstd.BuildDict(zstd.BuildDictOptions{ID: 7, History: history, Contents: contents, Offsets: [3]int{1, 4, 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderDict(dict))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if packed {
+		dict = packers["zstd"](string(dict))
+	}
+	data := binary.LittleEndian.AppendUint32([]byte{0x5d, 0x2a, 0x4d, 0x18}, uint32(len(dict)))
+	data = append(data, dict...)
+	return append(w.EncodeAll([]byte("a\nb"), data), w.EncodeAll([]byte("\nc\n"), nil)...)
 }
 
 // A zeroReader returns no bytes and no error at every second Read.
