@@ -5,9 +5,9 @@
 // # Guarantees
 //
 // Exact: Add says New once for a key, to one caller, and Seen from then on, until
-// the key expires or is forgotten. It does not say Seen of a key that was not added, but for two keys with the
-// same 64-bit digest: the next new key meets one with a probability of n/2^64
-// when n are stored, 5e-11 at a billion.
+// the key expires or is forgotten. It does not say Seen of a key that was not added,
+// but for two keys with the same 64-bit digest: the next new key meets one with a
+// probability of n/2^64 when n are stored, 5e-11 at a billion.
 //
 // Durable, at a level that [Options.Durability] chooses:
 //
@@ -48,7 +48,8 @@
 //
 // It keeps digests and no keys, so keys cannot be listed: keep your list. One
 // process has a store open for writing at a time. It cannot tell a key that
-// was changed in any byte from another key: make them canonical first.
+// was changed in any byte from another key: make them canonical first, with package
+// urlkey, and name the profile in [Options.KeyProfile].
 //
 // A page of the mapped bitmap that the disk cannot read is an error of the call
 // that needed it. A full disk causes none: the bitmap's blocks are allocated
@@ -58,6 +59,13 @@
 // is refused with ErrDiskFull, which is no poison. Lookups go on, and so does
 // the store, by itself, when there is space again; also one that was opened on
 // a full disk.
+//
+// # What it tells
+//
+// [Store.Stats] has the figures, [Namespace.Explain] what is known of one key and
+// which part of the store answers, [NewPlan] what a store takes before there is
+// one. [Store.Verify] checks all of it, [Store.Snapshot] makes a copy while it goes
+// on, and [Repair] has back what damage has left.
 //
 // # Concurrency
 //
