@@ -201,9 +201,12 @@ func (x *explaining) inPebble(st *state, w word) error {
 // inSegments asks Pebble, which may have the word in one that is over besides.
 func (x *explaining) inSegments(ask []spanSegment, w word) error {
 	for _, seg := range ask {
-		live := seg.ends > x.p.now
-		if !seg.is(x.p.incarnation) || !live && x.e.Segment != 0 || live && x.e.Segment != 0 && x.ends > x.p.now {
+		if !seg.is(x.p.incarnation) {
 			continue
+		}
+		live := seg.ends > x.p.now
+		if x.e.Segment != 0 && (!live || x.ends > x.p.now) {
+			continue // it would tell nothing more
 		}
 		found, err := x.s.getFrom(x.p, seg.id, w)
 		if err != nil {
