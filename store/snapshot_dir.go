@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -100,6 +101,9 @@ func (d *snapshotDir) copyTables(ctx context.Context, from string) error {
 	for _, name := range names {
 		if err := context.Cause(ctx); err != nil {
 			return err
+		}
+		if filepath.Ext(name) == ".log" {
+			continue // Pebble's own, which is off: empty, and gone when Pebble likes
 		}
 		if err := d.copyTable(d.fs.PathJoin(from, name), d.fs.PathJoin(to, name)); err != nil {
 			return err

@@ -216,6 +216,7 @@ func TestEachBatchEnds(t *testing.T) {
 	if !errors.Is(err, errInterrupted) || err.Error() != "interrupted after stdin:1" || calls != 1 {
 		t.Errorf("error %v after %d calls, want an interrupt after 1", err, calls)
 	}
+	endless = io.MultiReader(strings.NewReader("a\n"), blockReader{})
 	err = rawKeys().eachBatch(ctx, newInput(nil, endless), func(*batch) error { return bad })
 	if !errors.Is(err, errInterrupted) || !strings.HasSuffix(err.Error(), " before the first line was done") {
 		t.Errorf("error %v, want an interrupt before the first line", err)
