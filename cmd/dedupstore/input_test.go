@@ -71,6 +71,7 @@ func TestFormats(t *testing.T) {
 		"and that packed":    {withDict(t, true), abc},
 		"bzip2":              {[]byte("\x42\x5a\x68\x39\x31\x41\x59\x26\x53\x59\x03\x89\x0c\xa6\x00\x00\x01\xc1\x00\x00\x10\x38\x00\x20\x00\x21\x9a\x68\x33\x4d\x1c\xb7\x8b\xb9\x22\x9c\x28\x48\x01\xc4\x86\x53\x00"), abc},
 		"start of a bzip2":   {[]byte("BZ\n"), []string{"BZ"}},
+		"nearly a bzip2":     {[]byte("BZh.example.com/a\n"), []string{"BZh.example.com/a"}},
 		"empty":              {nil, nil},
 		"gzip of BOM":        {g(bom + "a\n"), []string{"a"}},
 	} {

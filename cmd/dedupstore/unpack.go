@@ -163,7 +163,6 @@ func formatOf(head []byte) format {
 		{[]byte{0x28, 0xb5, 0x2f, 0xfd}, 0xff, formatZstd},
 		{[]byte{0x5d, 0x2a, 0x4d, 0x18}, 0xff, formatZstdDict},
 		{[]byte{0x50, 0x2a, 0x4d, 0x18}, 0xf0, formatZstd}, // a skippable frame
-		{[]byte("BZh"), 0xff, formatBzip2},
 		{[]byte{0xfd, '7', 'z', 'X', 'Z', 0}, 0xff, formatXZ},
 	} {
 		n := min(len(head), len(m.magic))
@@ -177,6 +176,22 @@ func formatOf(head []byte) format {
 			return formatUnknown
 		}
 		return m.f
+	}
+	return bzip2Format(head)
+}
+
+// bzip2Format tells bzip2, whose magic is followed by a digit and by that of its
+// first block, from text that begins like it.
+func bzip2Format(head []byte) format {
+	const magic, block = "BZh", "1AY&SY"
+	n := min(len(head), len(magic))
+	switch {
+	case string(head[:n]) != magic[:n]:
+		return formatPlain
+	case len(head) < len(magic)+1+len(block):
+		return formatUnknown
+	case head[3] >= '1' && head[3] <= '9' && string(head[4:10]) == block:
+		return formatBzip2
 	}
 	return formatPlain
 }

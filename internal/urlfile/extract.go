@@ -32,6 +32,7 @@ type Extractor struct {
 	options Options
 	of      func(x *Extractor, line string) (url string, err error)
 	column  int // of CSV, TSV and CDX; -1: not known yet
+	columns int // of CDX, by its header; 0: it has none
 	comma   string
 }
 
@@ -183,7 +184,9 @@ func (x *Extractor) fromCDX(line string) (string, error) {
 	if cdxHeader(line) {
 		x.comma = line[:1]
 		x.column = -1
-		for i, letter := range strings.Split(line[5:], line[:1]) {
+		letters := strings.Split(line[5:], line[:1])
+		x.columns = len(letters)
+		for i, letter := range letters {
 			if letter == "a" || letter == "A" && x.column < 0 {
 				x.column = i
 			}
@@ -197,8 +200,8 @@ func (x *Extractor) fromCDX(line string) (string, error) {
 		x.column, x.comma = cdxURL, " "
 	}
 	fields := strings.Split(line, x.comma)
-	if x.column >= len(fields) {
-		return "", fmt.Errorf("of %d columns, and the URL is in column %d", len(fields), x.column+1)
+	if len(fields) < x.columns || len(fields) <= x.column+1 { // with none behind it, the URL may be cut
+		return "", fmt.Errorf("of %d columns, and the URL is in column %d of more", len(fields), x.column+1)
 	}
 	if fields[x.column] == "-" {
 		return "", ErrSkip
@@ -221,8 +224,8 @@ func (x *Extractor) fromCDXJ(line string) (string, error) {
 // fromCrawlLog takes what has an answer: a status of 0 or less is Heritrix' own.
 func (x *Extractor) fromCrawlLog(line string) (string, error) {
 	fields := strings.Fields(line)
-	if len(fields) < 4 {
-		return "", fmt.Errorf("of %d columns, and the URL is in column 4", len(fields))
+	if len(fields) < 5 { // with none behind it, the URL may be cut
+		return "", fmt.Errorf("of %d columns, and the URL is in column 4 of more", len(fields))
 	}
 	status, err := strconv.Atoi(fields[1])
 	if err != nil {

@@ -170,6 +170,23 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
+// TestCutLines finds no URL at the end of a line that may have been cut in it.
+func TestCutLines(t *testing.T) {
+	for line, f := range map[string]Format{
+		"2026-03-01T10:00:02.456Z   200      12345 http://www.example.org/go": CrawlLog,
+		"org,example)/page 20260301100002 http://www.example.org/pa":          CDX,
+	} {
+		if url, err := NewExtractor(f, Options{}).URL(line); err == nil || err == ErrSkip {
+			t.Errorf("%s: got %s, %v", f, url, err)
+		}
+	}
+	x := NewExtractor(CDX, Options{})
+	_, _ = x.URL(" CDX N b a m")
+	if url, err := x.URL("org,example)/ 20260301100002 http://www.example.org/"); err == nil {
+		t.Errorf("of too few columns: got %s", url)
+	}
+}
+
 func TestDetect(t *testing.T) {
 	long := strings.Repeat("x", headBytes)
 	for head, want := range map[string]Format{
